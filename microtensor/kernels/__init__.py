@@ -1,0 +1,39 @@
+"""Compiled loops: NumPy arrays in, NumPy arrays out; nothing here knows tensors, tapes or gradients.
+
+The names below are imported on first use (PEP 562), because importing numba costs more than many programs
+take: `import microtensor` must stay cheap for a user who only draws a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "get_num_threads": "threads",
+    "set_num_threads": "threads",
+    "matmul": "gemm",
+    "softmax_forward": "rows",
+    "softmax_backward": "rows",
+    "log_softmax_forward": "rows",
+    "log_softmax_backward": "rows",
+    "layer_norm_forward": "rows",
+    "layer_norm_backward": "rows",
+    "cross_entropy_forward": "rows",
+    "cross_entropy_backward": "rows",
+    "adam_step": "pointwise",
+    "embedding_backward": "pointwise",
+}
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    function: Callable[..., Any] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = function  # the next access is a plain attribute
+    return function
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
