@@ -1,0 +1,273 @@
+"""Dates as people write them in many languages, each with its ISO 8601 form: a corpus for translation.
+
+The strings come from the Unicode CLDR through Babel, made on the fly from a calendar: nothing is downloaded.
+This file knows calendars and characters. It refuses to know tensors, models and devices: it hands out
+strings and arrays of int64.
+"""
+
+import datetime
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["BOS", "EOS", "FORMATS", "LOCALES", "PAD", "DateCorpus", "DatePair", "normalize"]
+
+PAD, BOS, EOS = 0, 1, 2  # ids; the characters of the corpus follow from 3 on
+
+LOCALES = (
+    *("en_US", "en_GB", "de_DE", "fr_FR", "es_ES", "it_IT", "pt_BR", "nl_NL", "sv_SE", "pl_PL", "cs_CZ"),
+    *("fi_FI", "tr_TR", "el_GR", "ru_RU", "uk_UA", "he_IL", "ar_EG", "fa_IR", "hi_IN", "mr_IN", "bn_BD"),
+    *("th_TH", "ja_JP", "ko_KR", "zh_CN"),
+)
+
+FORMATS = ("full", "long", "medium", "yMMMd", "yMMMEd", "yMd")
+"""CLDR's names: three standard lengths, then skeletons (y year, MMM short month, M number, d day, E weekday).
+
+Left out is "short": in many locales it keeps only two digits of the year, which do not say the century.
+"""
+
+# CLDR's numbering systems, by their zero; Babel (2.19) writes every date in Latin digits, people do not.
+_ZEROS = {"latn": "0", "arab": "\u0660", "arabext": "\u06f0", "beng": "\u09e6", "deva": "\u0966"}
+
+
+class DatePair(NamedTuple):
+    """One example: `source`, a date as written in `locale`, and `target`, the same day in ISO 8601."""
+
+    source: str
+    target: str
+    locale: str
+
+
+class DateCorpus:
+    """Pairs such as ("mercredi 4 mars 1998", "1998-03-04"), split by calendar day into training and test.
+
+    No source has two targets. A pattern that puts the number of the month before the day and the year last
+    (3/4/1998 in the USA) is left out, because most of the world reads it the other way round; whatever else
+    could clash is searched for here, and is an error. Calendars are Gregorian throughout, also for `fa_IR`.
+
+    locales: Babel's names. formats: CLDR's names, see FORMATS; a locale drops those it writes alike or lacks.
+    first_year, last_year: both included, of four digits each.
+    n_test: how many days are held out; no training pair shows any of them, in any locale or format.
+    seed: draws the held-out days and their test pairs; training pairs come from the `rng` of `train_pairs`.
+
+    Raises: ModuleNotFoundError without Babel; ValueError for unknown locales or formats, an impossible
+        range, or a source with two targets.
+    Source: Unicode CLDR, through Babel. Differs: digits are the locale's own, and text is `normalize`d.
+
+    >>> corpus = DateCorpus()
+    >>> day = datetime.date(1998, 3, 4)
+    >>> [corpus.write(day, locale, "full") for locale in ("en_US", "fr_FR", "bn_BD")]
+    ['Wednesday, March 4, 1998', 'mercredi 4 mars 1998', 'বুধবার, ৪ মার্চ, ১৯৯৮']
+    """
+
+    characters: str
+    """Every character of the corpus, sorted by code point; character i has id i + 3."""
+
+    max_source_length: int
+    """Of the longest source, in characters, without BOS and EOS. A target has 10."""
+
+    patterns: dict[str, tuple[str, ...]]
+    """For each locale its distinct CLDR patterns, such as "d MMMM y"."""
+
+    def __init__(
+        self,
+        *,
+        locales: Sequence[str] = LOCALES,
+        formats: Sequence[str] = FORMATS,
+        first_year: int = 1900,
+        last_year: int = 2099,
+        n_test: int = 1000,
+        seed: int = 0,
+    ) -> None:
+        if not 1000 <= first_year <= last_year <= 9999:
+            raise ValueError(
+                f"DateCorpus: years {first_year} to {last_year} are no range of four-digit years; "
+                f"choose 1000 <= first_year <= last_year <= 9999"
+            )
+        first = datetime.date(first_year, 1, 1)
+        n_days = (datetime.date(last_year, 12, 31) - first).days + 1
+        if not 0 <= n_test < n_days:
+            raise ValueError(
+                f"DateCorpus: n_test {n_test} leaves no day to train on; choose 0 <= n_test < {n_days}"
+            )
+        self._formats = tuple(formats)
+        self.patterns = {locale: _patterns(locale, self._formats) for locale in locales}
+        self._locales = tuple(self.patterns)
+        if not any(self.patterns.values()):
+            raise ValueError("DateCorpus: no locale has a usable format; see LOCALES and FORMATS")
+
+        # A leap year shows every month, weekday, digit and length; the year's own digits add nothing new.
+        leap_year = _days(2000, 2000)
+        targets = self.sources(leap_year)
+        self.characters = "".join(sorted({*"-0123456789", *"".join(targets)}))
+        self.max_source_length = max(map(len, targets))
+        self._ids = {char: i for i, char in enumerate(self.characters, start=EOS + 1)}
+
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(n_days)
+        days = [first + datetime.timedelta(days=int(i)) for i in order]
+        self.test_days = frozenset(days[:n_test])
+        self._train_days = days[n_test:]
+        self._test_pairs = [self._pair(day, rng) for day in days[:n_test]]
+
+    def write(self, day: datetime.date, locale: str, format: str) -> str:
+        """The day as `locale` writes it in `format`, a name among FORMATS or a pattern such as "d MMMM y"."""
+        return _write(day, locale, _pattern(locale, format) if format in FORMATS else format)
+
+    def sources(self, days: Iterable[datetime.date]) -> dict[str, str]:
+        """Everything the corpus can say about these days: each source with its target.
+
+        Raises: ValueError if one source has two targets.
+        """
+        targets: dict[str, str] = {}
+        for day in days:
+            target = day.isoformat()
+            for locale, patterns in self.patterns.items():
+                for pattern in patterns:
+                    source = _write(day, locale, pattern)
+                    if targets.setdefault(source, target) != target:
+                        raise ValueError(
+                            f"DateCorpus: {source!r} is {targets[source]} and, in {locale} by {pattern!r}, "
+                            f"also {target}; leave out that locale or format"
+                        )
+        return targets
+
+    def train_pairs(self, n: int, rng: np.random.Generator) -> list[DatePair]:
+        """n pairs of training days, drawn with replacement: the day, then its locale, then its pattern."""
+        return [
+            self._pair(self._train_days[int(i)], rng) for i in rng.integers(len(self._train_days), size=n)
+        ]
+
+    def test_pairs(self) -> list[DatePair]:
+        """Each held-out day once, in a random locale and format; the same list for the same seed."""
+        return list(self._test_pairs)
+
+    @property
+    def vocab_size(self) -> int:
+        """V, with PAD, BOS and EOS. Sources and targets share one vocabulary."""
+        return EOS + 1 + len(self.characters)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the normalized text, without BOS and EOS.
+
+        Raises: ValueError naming the first character that no source of the corpus has.
+        """
+        text = normalize(text)
+        for char in text:
+            if char not in self._ids:
+                name = unicodedata.name(char, "a character without a name")
+                raise ValueError(
+                    f"DateCorpus: {char!r} ({name}) in {text!r} is in no date of the corpus; "
+                    f"write the date as one of its {len(self._locales)} locales does"
+                )
+        return [self._ids[char] for char in text]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text up to the first EOS; PAD and BOS are skipped.
+
+        Raises: ValueError if an id is outside 0 … V − 1.
+        """
+        text = ""
+        for i in map(int, ids):
+            if i == EOS:
+                break
+            if not 0 <= i < self.vocab_size:
+                raise ValueError(f"DateCorpus: id {i} is no character; ids are 0 to {self.vocab_size - 1}")
+            text += self.characters[i - EOS - 1] if i > EOS else ""
+        return text
+
+    def batch(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+        """BOS, the characters and EOS of each text, one text a row, filled up with PAD on the right.
+
+        Shapes: B texts of at most L characters → (B, L + 2)
+        """
+        rows = [[BOS, *self.encode(text), EOS] for text in texts]
+        ids = np.full((len(rows), max(map(len, rows), default=0)), PAD, dtype=np.int64)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = row
+        return ids
+
+    def _pair(self, day: datetime.date, rng: np.random.Generator) -> DatePair:
+        locale = self._locales[int(rng.integers(len(self._locales)))]
+        patterns = self.patterns[locale]
+        source = _write(day, locale, patterns[int(rng.integers(len(patterns)))])
+        return DatePair(source, day.isoformat(), locale)
+
+
+def normalize(text: str) -> str:
+    """One spelling of what looks the same: Unicode NFKC, no invisible characters, single spaces.
+
+    CLDR writes narrow no-break spaces and marks of direction that no keyboard has; NFKC also turns
+    full-width forms into plain ones. The corpus is normalized, and so is all text that is encoded.
+
+    >>> normalize(" １９９８\\u202fг. ")
+    '1998 г.'
+    """
+    text = unicodedata.normalize("NFKC", text)
+    return " ".join("".join(char for char in text if unicodedata.category(char) != "Cf").split())
+
+
+def _babel(name: str) -> ModuleType:
+    """A module of Babel, imported when first needed: the corpus is optional, `import microtensor` is not."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError('dates: Babel is missing; pip install "microtensor[examples]"') from error
+
+
+@cache
+def _locale(name: str) -> tuple[Any, dict[int, str]]:
+    """Babel's locale, and the `str.translate` table to its digits."""
+    try:
+        locale = _babel("babel.core").Locale.parse(name)
+    except (ValueError, _babel("babel.core").UnknownLocaleError) as error:
+        raise ValueError(f"DateCorpus: Babel has no locale {name!r}; see LOCALES for names") from error
+    system = locale.default_numbering_system
+    if system not in _ZEROS:
+        raise ValueError(
+            f"DateCorpus: {name} writes digits in {system!r}, known are {sorted(_ZEROS)}; "
+            f"leave it out or add its zero to _ZEROS"
+        )
+    zero = ord(_ZEROS[system])
+    return locale, {ord("0") + i: chr(zero + i) for i in range(10)}
+
+
+def _pattern(locale: str, format: str) -> str:
+    """The CLDR pattern behind the name of a format."""
+    babel_locale, _ = _locale(locale)
+    known = {**babel_locale.date_formats, **babel_locale.datetime_skeletons}
+    if format not in known:
+        raise ValueError(f"DateCorpus: {locale} has no format {format!r}; see FORMATS for names")
+    return str(known[format].pattern)
+
+
+def _patterns(locale: str, formats: Iterable[str]) -> tuple[str, ...]:
+    """The distinct patterns that say the whole date, with no doubt about century, day and month."""
+    found: dict[str, None] = {}  # a set that keeps its order
+    for format in formats:
+        pattern = _pattern(locale, format)
+        letters = re.sub("'[^']*'", "", pattern)  # quoted text is literal
+        two_digit_year = re.search(r"(?<!y)yy(?!y)", letters)
+        month_number_first = re.search(r"(?<!M)MM?(?!M)[^d]*d.*y", letters)
+        if not two_digit_year and not month_number_first:
+            found[pattern] = None
+    return tuple(found)
+
+
+def _write(day: datetime.date, locale: str, pattern: str) -> str:
+    babel_locale, digits = _locale(locale)
+    text: str = _babel("babel.dates").parse_pattern(pattern).apply(day, babel_locale)
+    return normalize(text.translate(digits))
+
+
+def _days(first_year: int, last_year: int) -> list[datetime.date]:
+    first = datetime.date(first_year, 1, 1)
+    n_days = (datetime.date(last_year, 12, 31) - first).days + 1
+    return [first + datetime.timedelta(days=i) for i in range(n_days)]
