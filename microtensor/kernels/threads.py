@@ -65,6 +65,12 @@ class _SoftCache:
                 self._disk.save_overload(signature, code)
 
 
+def cpu_features() -> frozenset[str]:
+    """What the CPU that we compile for can do, in LLVM's names; also part of every cache file's name."""
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
+
+
 @overload
 def jit(function: F) -> F: ...
 @overload
