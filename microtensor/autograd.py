@@ -1,0 +1,120 @@
+"""Derivatives as users ask for them: `backward` fills `.grad`, `grad` returns gradients. `walk` does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from microtensor import engine
+from microtensor.walk import walk
+
+__all__ = ["backward", "grad"]
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Add Σ d(tensor)/d(leaf) · gradient to the `.grad` of every leaf that the tensors were computed from.
+
+    tensors: one tensor or several; grad_tensors: a gradient for each, of its shape (1 if it has one element).
+    Raises: RuntimeError if a tensor was not recorded, a gradient is missing or misshaped, or the tape was freed.
+    """
+    roots = _roots("backward", tensors, grad_tensors, create_graph)
+    for leaf, g, ours in walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph):
+        _accumulate(leaf, g, ours)
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients Σ d(output)/d(input) · grad_output, one for each input; no `.grad` is touched.
+
+    With create_graph they are recorded, so that they can be differentiated again, to any order.
+    Raises: RuntimeError as `backward`, and if an input was not used (allow_unused gives None for it).
+
+    >>> import microtensor as mt
+    >>> x = mt.tensor(2.0, requires_grad=True)
+    >>> (first,) = mt.autograd.grad(x**3, x, create_graph=True)
+    >>> first.item(), mt.autograd.grad(first, x)[0].item()
+    (12.0, 12.0)
+    """
+    wanted = [inputs] if isinstance(inputs, engine.Tensor) else list(inputs)
+    for i, x in enumerate(wanted):
+        if not x.requires_grad:
+            raise RuntimeError(
+                f"grad: input {i} of shape {x.shape} requires no gradient; set requires_grad first"
+            )
+    roots = _roots("grad", outputs, grad_outputs, create_graph)
+    nodes = [x if x.grad_fn is None else x.grad_fn for x in wanted]
+    keep = create_graph if retain_graph is None else retain_graph
+    arrived = {
+        id(n): g for n, g, _ in walk(roots, retain_graph=keep, create_graph=create_graph, wanted=nodes)
+    }
+    for i, (x, node) in enumerate(zip(wanted, nodes, strict=True)):
+        if id(node) not in arrived and not allow_unused:
+            raise RuntimeError(f"grad: input {i} of shape {x.shape} was not used to compute the outputs; "
+                               f"pass allow_unused=True to get None for it")  # fmt: skip
+    return tuple(_as_tensor(arrived[id(n)]) if id(n) in arrived else None for n in nodes)
+
+
+def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[tuple[Any, Any]]:
+    several: Sequence[Any] = [tensors] if isinstance(tensors, engine.Tensor) else list(tensors)
+    if gradients is None or isinstance(gradients, engine.Tensor | np.ndarray):
+        gradients = [gradients] * len(several) if gradients is None else [gradients]
+    if len(gradients) != len(several):
+        raise ValueError(f"{who}: {len(several)} tensors but {len(gradients)} gradients; give one for each")
+    return [_root(who, y, g, create_graph) for y, g in zip(several, gradients, strict=True)]
+
+
+def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
+    if not y.requires_grad:
+        raise RuntimeError(
+            f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or no_grad was "
+            f"on; set requires_grad=True on what you differentiate by, before the forward"
+        )
+    if g is None:
+        if y.numel() != 1:
+            raise RuntimeError(
+                f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from; reduce it to a "
+                f"scalar first, as in .sum() or .mean(), or pass gradient="
+            )
+        g = np.ones(y.shape, y.dtype)
+    if tuple(g.shape) != y.shape:
+        raise RuntimeError(
+            f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape}; make them equal"
+        )
+    if isinstance(g, np.ndarray) or not create_graph:
+        array = g if isinstance(g, np.ndarray) else g.array
+        g = (
+            engine.make(array.astype(y.dtype, copy=False), None, None)
+            if create_graph
+            else array.astype(y.dtype, copy=False)
+        )
+    return (y if y.grad_fn is None else y.grad_fn), g
+
+
+def _accumulate(leaf: Any, g: Any, ours: bool) -> None:
+    """leaf.grad += g. An array that someone else may hold is copied first (law 4)."""
+    if isinstance(g, engine.Tensor):  # create_graph: the gradient is part of a graph, never changed in place
+        leaf.grad = g if leaf.grad is None else leaf.grad + g
+    elif leaf.grad is None:
+        leaf.grad = engine.make(g if ours and g.flags.c_contiguous else np.array(g, order="C"), None, None)
+    elif leaf.grad.grad_fn is None and leaf.grad.array.flags.writeable:
+        leaf.grad.array += g
+        leaf.grad.version[0] += 1
+    else:
+        leaf.grad = engine.make(leaf.grad.array + g, None, None)
+
+
+def _as_tensor(g: Any) -> Any:
+    return g if isinstance(g, engine.Tensor) else engine.make(np.asarray(g), None, None)

@@ -1,0 +1,86 @@
+"""The dtypes, the default one, and PyTorch's promotion rules: stated once, used by every op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["as_array", "default", "floating", "get_default_dtype", "result_dtype", "set_default_dtype"]
+
+DType = np.dtype[Any]
+float32, float64 = np.dtype(np.float32), np.dtype(np.float64)
+int64, int32, uint8, boolean = (np.dtype(t) for t in (np.int64, np.int32, np.uint8, np.bool_))
+
+KNOWN = (float32, float64, int64, int32, uint8, boolean)
+
+default = float32  # what Python floats become; set_default_dtype changes it
+_RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # bool < integer < float: a lower kind never widens a higher one
+
+
+def get_default_dtype() -> DType:
+    """The dtype that Python floats become: float32 unless `set_default_dtype` changed it."""
+    return default
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Make Python floats float32 or float64 from now on."""
+    global default
+    if dtype not in (float32, float64):
+        raise TypeError(f"set_default_dtype: {dtype} is not a floating dtype; use mt.float32 or mt.float64")
+    default = np.dtype(dtype)
+
+
+def floating(dtype: DType) -> bool:
+    """Can a tensor of this dtype have a gradient?"""
+    return dtype.kind == "f"
+
+
+def of_scalar(value: Any) -> DType:
+    """bool, int and float scalars become bool, int64 and the default dtype."""
+    return {bool: boolean, int: int64}.get(type(value), default)
+
+
+def result_dtype(args: Sequence[Any]) -> np.dtype[Any]:
+    """The common dtype of tensors, arrays and Python scalars by PyTorch's rules.
+
+    Tensors with dimensions decide; 0-d tensors, then Python scalars count only if they are of a higher kind
+    (bool < integer < float). So float32 + int64 is float32, and float32 * 2.0 stays float32.
+    """
+    best: DType | None = None
+    levels: tuple[list[DType], ...] = ([], [], [])
+    for a in args:
+        if hasattr(a, "dtype"):
+            levels[0 if a.ndim else 1].append(a.dtype)
+        else:
+            levels[2].append(of_scalar(a))
+    for dtypes in levels:
+        if dtypes:
+            top = max(_RANK[d.kind] for d in dtypes)
+            if best is None or top > _RANK[best.kind]:
+                best = np.result_type(*(d for d in dtypes if _RANK[d.kind] == top))
+    assert best is not None
+    return best
+
+
+def as_array(data: Any) -> np.ndarray[Any, Any]:
+    """Numbers, nested lists or anything array-like as an array of a dtype we compute in."""
+    array = np.asarray(data)
+    if not hasattr(data, "dtype") and not _holds_arrays(data) and (array.dtype == float64 or array.size == 0):
+        array = array.astype(default)
+    if array.dtype not in KNOWN:
+        wider = {"f": float32, "i": int64, "u": int64}.get(array.dtype.kind)
+        if wider is None or (array.dtype.kind == "u" and array.dtype.itemsize == 8):
+            raise TypeError(
+                f"tensor: cannot hold {array.dtype}; convert to one of {', '.join(str(d) for d in KNOWN)} first"
+            )
+        array = array.astype(wider)
+    return array
+
+
+def _holds_arrays(data: Any) -> bool:
+    """Does a (nested) list hold arrays or tensors, which keep their own dtype?"""
+    while isinstance(data, list | tuple) and data:
+        data = data[0]
+    return hasattr(data, "dtype")

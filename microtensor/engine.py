@@ -1,0 +1,333 @@
+"""The op and the tape: what one differentiable function is, and what an entry remembers of a call.
+
+Called on arrays an `Op` only computes; called on tensors it computes and leaves one `Entry` that points back
+to the entries of its inputs. `walk.py` carries gradients along them. No formula, layer or drawing is known here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from microtensor import dtypes
+from microtensor.mode import mode
+
+__all__ = ["Array", "Entry", "Op", "bind", "op", "registry"]
+
+Array: TypeAlias = NDArray[Any]
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+registry: dict[
+    str, Op
+] = {}  # every op ever declared, by name: the op contract, the drawing and the docs read it
+
+
+# --- the one late binding: tensor.py tells what a result is ----------------------------------------------------
+
+
+class _NotBound:
+    """Stands for Tensor until tensor.py is imported: nothing is an instance of it."""
+
+
+Tensor: Any = _NotBound
+make: Callable[..., Any]
+
+
+def bind(tensor_class: Any, maker: Callable[..., Any]) -> None:
+    """Called once by tensor.py: its class, and maker(array, entry, base) that wraps a result."""
+    global Tensor, make
+    Tensor, make = tensor_class, maker
+
+
+# --- the op ----------------------------------------------------------------------------------------------------
+
+INPUT, OUTPUT, RESIDUAL, SHAPE, DTYPE, ALL_INPUTS, ALL_SHAPES = range(7)
+
+
+class Op:
+    """One differentiable function: forward on arrays, VJP, samples, label and, if fused, its definition.
+
+    Called on arrays it computes; called on tensors it computes and records. Made by the decorator `op`.
+    """
+
+    def __init__(self, forward: Callable[..., Any], name: str, **options: Any) -> None:
+        self.forward = forward
+        self.name = name
+        self.label: str = options.pop("label", name)
+        self.broadcasts: bool = options.pop("broadcasts", False)
+        self.promotes: slice | None = options.pop("promotes", slice(None) if self.broadcasts else None)
+        self.floats: bool = options.pop("floats", False)
+        self.view: bool = options.pop("view", False)
+        self.differentiable: bool = options.pop("differentiable", True)
+        self.residuals: tuple[str, ...] = options.pop("residuals", ())
+        self.samples_function: Callable[..., Any] | None = options.pop("samples", None)
+        if options:
+            raise TypeError(f"op {name!r}: no such option {sorted(options)}; see Op")
+        self.__doc__ = forward.__doc__
+        self.__name__ = forward.__name__
+        self.__module__ = forward.__module__
+        parameters = inspect.signature(forward).parameters.values()
+        self.inputs = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.vjp_function: Callable[..., Any] | None = None
+        self.composite_function: Callable[..., Any] | None = None
+        self.plan: list[tuple[int, int]] = []  # what an entry saves, in the order of the VJP's parameters
+        self.vjp_params: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def vjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register the gradient formula. Its parameters are its memory: `g`, then by name what is to be kept."""
+        parameters = list(inspect.signature(function).parameters.values())
+        if not parameters or parameters[0].name != "g":
+            raise TypeError(f"{self.name}.vjp: the first parameter must be g, the gradient of the output")
+        self.plan = [self._keep(p.name) for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.vjp_params = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        self.vjp_function = function
+        return function
+
+    def _keep(self, name: str) -> tuple[int, int]:
+        if name == "y":
+            return OUTPUT, 0
+        if name in self.inputs:
+            return INPUT, self.inputs.index(name)
+        if name in self.residuals:
+            return RESIDUAL, self.residuals.index(name)
+        if name.removesuffix("_shape") in self.inputs:
+            return SHAPE, self.inputs.index(name.removesuffix("_shape"))
+        if name.removesuffix("_dtype") in self.inputs:
+            return DTYPE, self.inputs.index(name.removesuffix("_dtype"))
+        if self.variadic and name == self.variadic:
+            return ALL_INPUTS, 0
+        if self.variadic and name == f"{self.variadic}_shapes":
+            return ALL_SHAPES, 0
+        raise TypeError(
+            f"{self.name}.vjp: cannot keep {name!r}; name y, an input {self.inputs}, an input's shape "
+            f"or dtype (x_shape, x_dtype) or a residual {list(self.residuals)}"
+        )
+
+    def samples(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register a generator of (args, params) that the op contract is tested on."""
+        self.samples_function = function
+        return function
+
+    def composite(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register the definition of a fused op in simpler ops."""
+        self.composite_function = function
+        return function
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        for a in args:
+            if isinstance(a, Tensor):
+                return self._record(args, params)
+        y = self.forward(*args, **params)
+        return y[0] if self.residuals else y
+
+    def _record(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Compute on the arrays inside; if a gradient may flow, leave an entry on the tape."""
+        if self.composite_function is not None and mode.composites:
+            return self.composite_function(*args, **params)
+        args = self._prepare(args)
+        arrays = [a.array if isinstance(a, Tensor) else a for a in args]
+        needed = False
+        if self.differentiable and mode.grad:
+            for a in args:
+                if isinstance(a, Tensor) and a.requires_grad:
+                    if a.base is not None:
+                        _check_view(self, a)
+                    needed = True
+        if needed and self.vjp_function is None:
+            if self.composite_function is None:
+                raise TypeError(f"{self.name}: has no gradient; give it one with @{self.name}.vjp, or declare "
+                                f"the op with differentiable=False")  # fmt: skip
+            return self.composite_function(*args, **params)
+        try:
+            y = mode.quiet.run(self.forward, *arrays, **params)
+        except (ValueError, IndexError, TypeError, FloatingPointError) as error:
+            raise self._explain(error, arrays) from error
+        residuals: tuple[Any, ...] = ()
+        if self.residuals:
+            y, residuals = y
+        if type(y) is not np.ndarray:  # NumPy turns 0-d results into scalars
+            y = np.asarray(y)
+        entry = Entry(self, args, params, y, residuals) if needed else None
+        result = make(y, entry, args[0] if self.view and _shares(y, arrays[0]) else None)
+        if entry is not None and entry.checks and entry.checks[-1] is None:
+            entry.checks[-1] = (result.version, result.version[0])  # the output is saved: watch it as well
+        return result
+
+    def _prepare(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """NumPy scalars become Python's (law 6), arrays tensors, and mixed dtypes one dtype."""
+        dtype, mixed = None, False
+        for a in args:
+            if isinstance(a, Tensor):
+                d = a.array.dtype
+                mixed = mixed or (dtype is not None and d != dtype)
+                dtype = d
+            elif (type(a) is not float and type(a) is not int) or (type(a) is float and dtype is not None and dtype.kind != "f"):
+                mixed = True
+        if not mixed and (dtype is None or dtype.kind == "f" or not self.floats):
+            if self.promotes is None or all(isinstance(a, Tensor) or dtype.kind == "f" for a in args):
+                return args
+        converted = [a.item() if isinstance(a, np.generic) else a for a in args]
+        converted = [make(a, None, None) if isinstance(a, np.ndarray) else a for a in converted]
+        part = self.promotes if self.promotes is not None else slice(0, 1 if self.floats else 0)
+        if chosen := converted[part]:
+            common = dtypes.result_dtype(chosen)
+            if self.floats and common.kind != "f":
+                common = dtypes.default
+            converted[part] = [_cast(a, common) if isinstance(a, Tensor) else a for a in chosen]
+        return tuple(converted)
+
+    def _explain(self, error: Exception, arrays: Sequence[Any]) -> Exception:
+        """The error in the house's form, with the shapes; errors that already have it pass."""
+        text = str(error)
+        if text.startswith(f"{self.__name__}:") or text.startswith(f"{self.name}:"):
+            return error
+        given = ", ".join(f"{a.dtype}{a.shape}" if hasattr(a, "shape") else repr(a) for a in arrays)
+        if self.broadcasts and isinstance(error, ValueError):
+            shapes = " and ".join(str(np.shape(a)) for a in arrays)
+            return ValueError(f"{self.name}: shapes {shapes} do not broadcast; from the right, axes must be "
+                              f"equal or 1")  # fmt: skip
+        kind = type(error) if type(error) in (ValueError, IndexError, TypeError) else ValueError
+        return kind(f"{self.name}: {text} (given {given}); check the shapes and arguments")
+
+
+def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an op: `@op("exp") def exp(x): ...`. Inputs are positional, metadata keyword-only.
+
+    Options: `label` for drawings; `broadcasts` (inputs broadcast, the walk undoes it); `promotes` (the slice of
+    inputs brought to one dtype; all of them where `broadcasts`); `floats` (integers become the default dtype);
+    `view` (the output may share the first input's memory); `differentiable`; `residuals` (names of what the
+    forward returns beside y, for its VJP); `samples` (where several ops share them).
+    """
+
+    def declare(forward: Callable[..., Any]) -> Op:
+        if name in registry and registry[name].__module__ != forward.__module__:
+            raise ValueError(
+                f"op: {name!r} is declared already in {registry[name].__module__}; choose another name"
+            )
+        registry[name] = made = Op(forward, name, **options)
+        return made
+
+    return declare
+
+
+def _cast(tensor: Any, dtype: dtypes.DType) -> Any:
+    return tensor if tensor.array.dtype == dtype else registry["cast"](tensor, dtype=dtype)
+
+
+def _shares(y: Array, x: Array) -> bool:
+    """Is y a view of x's memory? NumPy collapses chains of bases, so one look is enough."""
+    return y is x or (y.base is not None and (y.base is x or y.base is x.base))
+
+
+def _check_view(op: Op, view: Any) -> None:
+    base, entry = view.base
+    if base.grad_fn is not entry:
+        raise RuntimeError(
+            f"{op.name}: an input of shape {view.shape} is a view of a tensor that was changed in place after "
+            f"the view was taken, so its gradient is unknown; take the view again after the change"
+        )
+
+
+# --- the tape --------------------------------------------------------------------------------------------------
+
+_clock = itertools.count()
+
+
+class Entry:
+    """One line of the tape: `op(*inputs, **params)` made a result of `shape` and `dtype`.
+
+    `inputs[i]` is the entry that made input i, or the leaf tensor itself if it requires a gradient, or a weak
+    reference to a tensor that needs none, or a Python scalar. `saved` is what the VJP's signature names.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "checks",
+        "dtype",
+        "index",
+        "inputs",
+        "op",
+        "params",
+        "place",
+        "saved",
+        "shape",
+    )
+
+    def __init__(
+        self, op: Op, args: tuple[Any, ...], params: dict[str, Any], y: Array, residuals: tuple[Any, ...]
+    ) -> None:
+        self.op, self.params, self.shape, self.dtype = op, params, y.shape, y.dtype
+        self.index = next(_clock)  # an input is always older than its output
+        self.inputs = tuple([_node(a) for a in args])
+        self.place = _caller()
+        self.checks: list[Any] = []  # (version counter, its value now) of every tensor that is kept
+        saved: list[Any] = []
+        for kind, i in op.plan:
+            if kind == INPUT:
+                a = args[i] if i < len(args) else None
+                if isinstance(a, Tensor):
+                    self.checks.append((a.version, a.version[0]))
+                    a = a.array
+                saved.append(a)
+            elif kind == SHAPE:
+                saved.append(np.shape(args[i].array if isinstance(args[i], Tensor) else args[i]))
+            elif kind == DTYPE:
+                saved.append(args[i].dtype)
+            elif kind == OUTPUT:
+                saved.append(y)
+            elif kind == RESIDUAL:
+                saved.append(residuals[i])
+            elif kind == ALL_INPUTS:
+                self.checks.extend((a.version, a.version[0]) for a in args)
+                saved.append(tuple(a.array for a in args))
+            else:
+                saved.append(tuple(a.shape for a in args))
+        if any(kind == OUTPUT for kind, _ in op.plan):
+            self.checks.append(None)  # filled in as soon as the output tensor exists
+        self.saved: tuple[Any, ...] | None = tuple(saved)
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} → {self.dtype}{self.shape}, {self.line}>"
+
+    @property
+    def line(self) -> str:
+        """`file:line` of the user's code that made this result."""
+        if self.place is None:
+            return "unknown line"
+        code, instruction = self.place
+        line = next(itertools.islice(code.co_positions(), instruction // 2, None))[0]
+        return f"{code.co_filename}:{line}"
+
+    def arrays(self) -> list[Array]:
+        """The arrays kept alive for backward (none once freed)."""
+        flat = itertools.chain.from_iterable(s if type(s) is tuple else (s,) for s in self.saved or ())
+        return [a for a in flat if isinstance(a, np.ndarray)]
+
+
+def _node(a: Any) -> Any:
+    if not isinstance(a, Tensor):
+        return a
+    if a.grad_fn is not None:
+        return a.grad_fn
+    return a if a.requires_grad else weakref.ref(a)
+
+
+def _caller() -> tuple[CodeType, int] | None:
+    """Code and instruction of the first frame outside this package; cheap: the line is looked up when asked."""
+    frame = sys._getframe(3)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return None if frame is None else (frame.f_code, frame.f_lasti)

@@ -1,0 +1,1 @@
+"""Groups of Tensor methods, mixed into `tensor.Tensor`."""

@@ -1,0 +1,105 @@
+"""What users may write for an axis, a shape, an index or a mask, checked and turned into what ops take."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from microtensor import engine
+
+__all__ = [
+    "Dim",
+    "as_axes",
+    "as_axis",
+    "as_index",
+    "as_mask",
+    "as_number",
+    "as_sizes",
+    "is_int",
+    "refuse_empty",
+]
+
+Dim = int | Sequence[int] | None
+
+
+def as_axis(who: str, tensor: Any, dim: int) -> int:
+    """One axis, negative ones counted from the end; a 0-d tensor takes 0 and −1, as in PyTorch."""
+    if not is_int(dim):
+        raise TypeError(f"{who}: dim is {dim!r}; make it an integer")
+    n = max(tensor.ndim, 1)
+    if not -n <= dim < n:
+        raise IndexError(f"{who}: dim {dim} is out of range for shape {tensor.shape}; use {-n} … {n - 1}")
+    return int(dim) % n
+
+
+def as_axes(who: str, tensor: Any, dim: Dim) -> tuple[int, ...] | None:
+    """Several axes as a tuple; None (all of them) stays None."""
+    if dim is None or (not is_int(dim) and len(dim) == 0):  # type: ignore[arg-type]
+        return None
+    axes = tuple(as_axis(who, tensor, d) for d in ((dim,) if is_int(dim) else dim))  # type: ignore[union-attr, arg-type]
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"{who}: dim {dim} names an axis twice; name each once")
+    return axes if tensor.ndim else None
+
+
+def as_sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """reshape(2, 3) and reshape((2, 3)) mean the same."""
+    if len(sizes) == 1 and not is_int(sizes[0]):
+        sizes = tuple(sizes[0])
+    return tuple(int(n) for n in sizes)
+
+
+def is_int(value: Any) -> bool:
+    """An integer, NumPy's and 0-d integer tensors included, but no boolean."""
+    if isinstance(value, engine.Tensor):
+        return value.ndim == 0 and value.dtype.kind in "iu"  # type: ignore[no-any-return]
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def as_index(index: Any) -> Any:
+    """Tensors and lists inside an index become arrays, so that ops see NumPy's index language only."""
+    if isinstance(index, tuple):
+        return tuple(_index_part(part) for part in index)
+    return _index_part(index)
+
+
+def _index_part(part: Any) -> Any:
+    if is_int(part):
+        return int(part)
+    if isinstance(part, engine.Tensor):
+        part = part.array
+    elif isinstance(part, list | bool):
+        part = np.asarray(part, dtype=None if part else np.int64)
+    if isinstance(part, np.ndarray) and part.dtype.kind not in "iub":
+        raise IndexError(f"index: {part.dtype} cannot index; use integers or booleans")
+    return part
+
+
+def as_mask(who: str, mask: Any) -> Any:
+    """A boolean mask; numbers are refused, since 0/1 and 0/−∞ masks mean different things."""
+    if getattr(mask, "dtype", None) != np.bool_:
+        kind = getattr(mask, "dtype", type(mask).__name__)
+        raise TypeError(f"{who}: the mask is {kind}; make it boolean, as in mask == 0 or mask.bool()")
+    return mask
+
+
+def as_number(who: str, value: Any) -> Any:
+    """A Python number, from a number or a 0-d tensor."""
+    if isinstance(value, engine.Tensor | np.ndarray | np.generic):
+        if value.size() != () if isinstance(value, engine.Tensor) else value.size != 1:
+            raise ValueError(f"{who}: value has shape {value.shape}; give one number")
+        return value.item()
+    return value
+
+
+def refuse_empty(who: str, tensor: Any, dim: Any) -> None:
+    """A maximum of nothing does not exist."""
+    axes = as_axes(who, tensor, dim)
+    lengths = tensor.shape if axes is None else [tensor.shape[a] for a in axes]
+    if 0 in lengths:
+        raise IndexError(
+            f"{who}: shape {tensor.shape} has no elements along dim {dim}; there is no extreme of none"
+        )

@@ -1,0 +1,71 @@
+"""Every op of the package, by name. They know arrays and the engine; they never import Tensor."""
+
+from microtensor.ops.elementwise import (
+    abs,
+    add,
+    cos,
+    div,
+    erf,
+    exp,
+    expm1,
+    gelu,
+    gelu_backward,
+    log,
+    log1p,
+    mul,
+    neg,
+    pow,
+    reciprocal,
+    relu,
+    rsqrt,
+    sigmoid,
+    sin,
+    sqrt,
+    square,
+    sub,
+    tanh,
+)
+from microtensor.ops.fused import (
+    cross_entropy,
+    layer_norm,
+    log_softmax,
+    log_softmax_backward,
+    softmax,
+    softmax_backward,
+)
+from microtensor.ops.linalg import embedding, embedding_backward, linear, matmul
+from microtensor.ops.reduce import amax, amin, count, cumsum, logsumexp, mean, prod, prod_of_others, sum
+from microtensor.ops.select import (
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    cast,
+    clamp,
+    clone,
+    detach,
+    dropout,
+    equal,
+    floor_divide,
+    greater,
+    greater_equal,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    masked_fill,
+    maximum,
+    minimum,
+    not_equal,
+    ones_like,
+    sign,
+    where,
+    zeros_like,
+)
+from microtensor.ops.shape import cat, expand, flip, getitem, is_basic, mT, permute, put_add, reshape, setitem
+
+__all__ = [name for name in dir() if not name.startswith("_") and name != "annotations"]

@@ -1,0 +1,318 @@
+"""Ops that work element by element. Each is one object: forward, gradient, samples.
+
+`g` is the gradient of the output; a `lambda` is a gradient that is computed only if that input needs one.
+Broadcasting is not undone here: the walk does that, once, for every op.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from microtensor import kernels
+from microtensor.engine import op
+from microtensor.ops.samples import away_from_kinks, one, pairs, positive, positive_pairs
+from microtensor.ops.select import (
+    equal,
+    greater,
+    greater_equal,
+    logical_and,
+    ones_like,
+    sign,
+    where,
+    zeros_like,
+)
+
+# --- arithmetic ------------------------------------------------------------------------------------------------
+
+
+@op("add", label="+", broadcasts=True, samples=pairs)
+def add(a, b):
+    """y = a + b          gradient: g, g"""
+    return np.add(a, b)
+
+
+@add.vjp
+def add_vjp(g):
+    return g, g
+
+
+@op("sub", label="−", broadcasts=True, samples=pairs)
+def sub(a, b):
+    """y = a - b          gradient: g, -g"""
+    return np.subtract(a, b)
+
+
+@sub.vjp
+def sub_vjp(g):
+    return g, lambda: -g
+
+
+@op("mul", label="∘", broadcasts=True, samples=pairs)
+def mul(a, b):
+    """y = a · b          gradient: g · b, g · a"""
+    return np.multiply(a, b)
+
+
+@mul.vjp
+def mul_vjp(g, a, b):
+    return lambda: g * b, lambda: g * a
+
+
+@op("div", label="/", broadcasts=True, floats=True, samples=positive_pairs)
+def div(a, b):
+    """y = a / b          gradient: g / b, -g · a / b²"""
+    return np.true_divide(a, b)
+
+
+@div.vjp
+def div_vjp(g, a, b):
+    return lambda: g / b, lambda: -g * (a / b) / b
+
+
+@op("neg", label="−", samples=one)
+def neg(x):
+    """y = -x          gradient: -g"""
+    return np.negative(x)
+
+
+@neg.vjp
+def neg_vjp(g):
+    return (-g,)
+
+
+@op("pow", broadcasts=True, samples=positive_pairs)
+def pow(x, p):
+    """y = xᵖ          gradient: g · p · xᵖ⁻¹ (0 where p = 0), g · y · ln x (0 where x = 0 and p ≥ 0)"""
+    return np.power(x, p)
+
+
+@pow.vjp
+def pow_vjp(g, x, p, y):
+    return lambda: g * _pow_slope(x, p), lambda: g * y * _log_of_base(x, p)
+
+
+def _pow_slope(x: Any, p: Any) -> Any:
+    """p · xᵖ⁻¹, where p = 0 must not meet x⁻¹ = ∞ at x = 0."""
+    if isinstance(p, int | float):
+        return p * x ** (p - 1) if p != 0 else zeros_like(x)
+    return p * x ** where(equal(p, 0), p, p - 1)
+
+
+def _log_of_base(x: Any, p: Any) -> Any:
+    """ln x, but 0 at x = 0 where p ≥ 0, since there xᵖ does not change with p."""
+    if isinstance(x, int | float):
+        if x != 0:
+            return math.log(x) if x > 0 else math.nan
+        return where(greater_equal(p, 0), zeros_like(p), -math.inf)
+    flat = logical_and(equal(x, 0), greater_equal(p, 0))
+    return where(flat, 0.0, log(where(flat, ones_like(x), x)))
+
+
+# --- exponentials and roots ------------------------------------------------------------------------------------
+
+
+@op("exp", floats=True, samples=one)
+def exp(x):
+    """y = eˣ          gradient: g · y"""
+    return np.exp(x)
+
+
+@exp.vjp
+def exp_vjp(g, y):
+    return (g * y,)
+
+
+@op("log", floats=True, samples=positive)
+def log(x):
+    """y = ln x          gradient: g / x"""
+    return np.log(x)
+
+
+@log.vjp
+def log_vjp(g, x):
+    return (g / x,)
+
+
+@op("log1p", floats=True, samples=positive)
+def log1p(x):
+    """y = ln(1 + x)          gradient: g / (1 + x)"""
+    return np.log1p(x)
+
+
+@log1p.vjp
+def log1p_vjp(g, x):
+    return (g / (1.0 + x),)
+
+
+@op("expm1", floats=True, samples=one)
+def expm1(x):
+    """y = eˣ - 1          gradient: g · (y + 1)"""
+    return np.expm1(x)
+
+
+@expm1.vjp
+def expm1_vjp(g, y):
+    return (g * (y + 1.0),)
+
+
+@op("sqrt", floats=True, samples=positive)
+def sqrt(x):
+    """y = √x          gradient: g / 2y"""
+    return np.sqrt(x)
+
+
+@sqrt.vjp
+def sqrt_vjp(g, y):
+    return (g / (2.0 * y),)
+
+
+@op("rsqrt", floats=True, samples=positive)
+def rsqrt(x):
+    """y = 1/√x          gradient: -g · y³ / 2"""
+    return 1.0 / np.sqrt(x)
+
+
+@rsqrt.vjp
+def rsqrt_vjp(g, y):
+    return (g * (-0.5) * y * y * y,)
+
+
+@op("square", label="x²", samples=one)
+def square(x):
+    """y = x²          gradient: 2 g · x"""
+    return np.square(x)
+
+
+@square.vjp
+def square_vjp(g, x):
+    return (g * (2.0 * x),)
+
+
+@op("reciprocal", label="1/x", floats=True, samples=positive)
+def reciprocal(x):
+    """y = 1/x          gradient: -g · y²"""
+    return 1.0 / x
+
+
+@reciprocal.vjp
+def reciprocal_vjp(g, y):
+    return (-g * y * y,)
+
+
+# --- shapes of activation --------------------------------------------------------------------------------------
+
+
+@op("sin", floats=True, samples=one)
+def sin(x):
+    """y = sin x          gradient: g · cos x"""
+    return np.sin(x)
+
+
+@sin.vjp
+def sin_vjp(g, x):
+    return (g * cos(x),)
+
+
+@op("cos", floats=True, samples=one)
+def cos(x):
+    """y = cos x          gradient: -g · sin x"""
+    return np.cos(x)
+
+
+@cos.vjp
+def cos_vjp(g, x):
+    return (-g * sin(x),)
+
+
+@op("tanh", floats=True, samples=one)
+def tanh(x):
+    """y = tanh x          gradient: g · (1 - y²)"""
+    return np.tanh(x)
+
+
+@tanh.vjp
+def tanh_vjp(g, y):
+    return (g * (1.0 - y * y),)
+
+
+@op("sigmoid", floats=True, samples=one)
+def sigmoid(x):
+    """y = 1/(1 + e⁻ˣ), as (1 + tanh(x/2))/2, which cannot overflow          gradient: g · y · (1 - y)"""
+    return 0.5 * (1.0 + np.tanh(0.5 * x))
+
+
+@sigmoid.vjp
+def sigmoid_vjp(g, y):
+    return (g * y * (1.0 - y),)
+
+
+@op("erf", floats=True, samples=one)
+def erf(x):
+    """y = 2/√π ∫₀ˣ exp(-t²) dt          gradient: g · 2/√π · exp(-x²)"""
+    return kernels.erf_forward(x)
+
+
+@erf.vjp
+def erf_vjp(g, x):
+    return (g * (2.0 / math.sqrt(math.pi)) * exp(-(x * x)),)
+
+
+@op("relu", samples=away_from_kinks)
+def relu(x):
+    """y = max(0, x)          gradient: g where x > 0, else 0 (0 at the kink, as in PyTorch)"""
+    return np.maximum(x, 0)
+
+
+@relu.vjp
+def relu_vjp(g, y):
+    return (where(greater(y, 0), g, 0.0),)
+
+
+@op("abs", label="|x|", samples=away_from_kinks)
+def abs(x):
+    """y = |x|          gradient: g · sign x (0 at 0)"""
+    return np.abs(x)
+
+
+@abs.vjp
+def abs_vjp(g, x):
+    return (g * sign(x),)
+
+
+@op("gelu", label="GELU", floats=True, samples=one)
+def gelu(x):
+    """y = x · Φ(x), Φ(x) = (1 + erf(x/√2))/2          gradient: g · (Φ(x) + x · φ(x))
+
+    Source: Hendrycks & Gimpel 2016, §2.
+    """
+    return kernels.gelu_forward(x)
+
+
+@gelu.vjp
+def gelu_vjp(g, x):
+    return (gelu_backward(g, x),)
+
+
+@gelu.composite
+def gelu_composite(x):
+    return x * 0.5 * (1.0 + erf(x * math.sqrt(0.5)))
+
+
+@op("gelu_backward")
+def gelu_backward(g, x):
+    """y = g · (Φ(x) + x · φ(x)), φ(x) = exp(-x²/2)/√(2π): differentiated through its composite."""
+    return kernels.gelu_backward(g, x)
+
+
+@gelu_backward.composite
+def gelu_backward_composite(g, x):
+    density = exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
+    return g * (0.5 * (1.0 + erf(x * math.sqrt(0.5))) + x * density)
+
+
+@gelu_backward.samples
+def gelu_backward_samples(rng):
+    yield (rng.normal(size=(2, 3)), rng.normal(size=(2, 3))), {}

@@ -1,0 +1,170 @@
+"""Fused ops: one kernel each, and beside it the definition in simpler ops.
+
+The composite is the oracle, what a drawing opens, and what derivatives of second order go through. A backward
+that is a kernel too is an op of its own, without a VJP: it is differentiated through its composite.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from microtensor import kernels
+from microtensor.engine import op
+from microtensor.ops.elementwise import exp, rsqrt
+from microtensor.ops.reduce import amax, logsumexp, mean, sum
+from microtensor.ops.samples import Rng, Samples
+from microtensor.ops.select import detach, equal, isfinite, where
+from microtensor.ops.shape import getitem
+
+
+def _along(kernel: Any, axis: int, *arrays: Any) -> Any:
+    """Run a kernel that works on the last axis along another one."""
+    if axis in (-1, arrays[0].ndim - 1):
+        return kernel(*arrays)
+    return np.moveaxis(kernel(*(np.moveaxis(a, axis, -1) for a in arrays)), -1, axis)
+
+
+def _rows_of_scores(rng: Rng) -> Samples:
+    for shape, axis in [((2, 3), -1), ((2, 3, 4), 1), ((3, 2), 0), ((5,), 0), ((0, 3), -1)]:
+        yield (rng.normal(size=shape),), {"axis": axis}
+
+
+def _gradient_and_scores(rng: Rng) -> Samples:
+    for (x,), params in _rows_of_scores(rng):
+        yield (rng.normal(size=x.shape), np.exp(x)), params
+
+
+# --- softmax ---------------------------------------------------------------------------------------------------
+
+
+@op("softmax", floats=True, samples=_rows_of_scores)
+def softmax(x, *, axis):
+    """y = eˣ / Σ eˣ along the axis; a row that is −∞ everywhere gives zeros          gradient: y · (g − Σ g·y)
+
+    Source: "Attention Is All You Need", §3.2.1; the lecture, scaled dot-product attention.
+    """
+    return _along(kernels.softmax_forward, axis, x)
+
+
+@softmax.vjp
+def softmax_vjp(g, y, *, axis):
+    return (softmax_backward(g, y, axis=axis),)
+
+
+@softmax.composite
+def softmax_composite(x, *, axis):
+    top = detach(amax(x, axis=(axis,), keepdims=True))  # any shift cancels, so it needs no gradient
+    e = exp(x - where(isfinite(top), top, 0.0))
+    total = sum(e, axis=(axis,), keepdims=True)
+    return e / where(equal(total, 0.0), 1.0, total)
+
+
+@op("softmax_backward", samples=_gradient_and_scores)
+def softmax_backward(g, y, *, axis):
+    """gx = y · (g − Σ g·y) along the axis: differentiated through its composite."""
+    return _along(kernels.softmax_backward, axis, g, y)
+
+
+@softmax_backward.composite
+def softmax_backward_composite(g, y, *, axis):
+    return y * (g - sum(g * y, axis=(axis,), keepdims=True))
+
+
+@op("log_softmax", floats=True, samples=_rows_of_scores)
+def log_softmax(x, *, axis):
+    """y = x − ln Σ eˣ along the axis          gradient: g − eʸ · Σ g"""
+    return _along(kernels.log_softmax_forward, axis, x)
+
+
+@log_softmax.vjp
+def log_softmax_vjp(g, y, *, axis):
+    return (log_softmax_backward(g, y, axis=axis),)
+
+
+@log_softmax.composite
+def log_softmax_composite(x, *, axis):
+    total = logsumexp(x, axis=(axis,), keepdims=True)
+    return x - where(equal(total, -math.inf), 0.0, total)
+
+
+@op("log_softmax_backward", samples=_gradient_and_scores)
+def log_softmax_backward(g, y, *, axis):
+    """gx = g − eʸ · Σ g along the axis: differentiated through its composite."""
+    return _along(kernels.log_softmax_backward, axis, g, y)
+
+
+@log_softmax_backward.composite
+def log_softmax_backward_composite(g, y, *, axis):
+    return g - exp(y) * sum(g, axis=(axis,), keepdims=True)
+
+
+# --- layer norm ------------------------------------------------------------------------------------------------
+
+
+@op("layer_norm", label="layer norm", residuals=("mean", "rstd"))
+def layer_norm(x, w, b, *, eps):
+    """y = w · (x − μ)/√(σ² + eps) + b over the last axis; σ² divides by C.
+
+    Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
+    """
+    y, mean, rstd = kernels.layer_norm_forward(x, w, b, eps)
+    return y, (mean, rstd)
+
+
+@layer_norm.vjp
+def layer_norm_vjp(g, x, w, mean, rstd):
+    return kernels.layer_norm_backward(g, x, w, mean, rstd)
+
+
+@layer_norm.composite
+def layer_norm_composite(x, w, b, *, eps):
+    d = x - mean(x, axis=(-1,), keepdims=True)
+    return w * d * rsqrt(mean(d * d, axis=(-1,), keepdims=True) + eps) + b
+
+
+@layer_norm.samples
+def layer_norm_samples(rng):
+    for shape in [(2, 4), (2, 3, 5), (4,), (0, 3)]:
+        yield tuple(rng.normal(size=s) for s in (shape, shape[-1:], shape[-1:])), {"eps": 1e-5}
+
+
+# --- cross entropy ---------------------------------------------------------------------------------------------
+
+
+@op("cross_entropy", label="cross entropy", residuals=("lse",))
+def cross_entropy(logits, target, *, ignore_index, label_smoothing):
+    """loss_i = −Σ_c q_c · ln softmax(logits_i)_c, one per row; q is (1−ε) at the target plus ε/C everywhere.
+
+    Rows whose target is ignore_index give 0, whatever their logits hold, and a zero gradient.
+    Source: Szegedy et al. 2016, §7 (label smoothing); "Attention Is All You Need", §5.4.
+    """
+    losses, lse = kernels.cross_entropy_forward(logits, target, ignore_index, label_smoothing)
+    return losses, (lse,)
+
+
+@cross_entropy.vjp
+def cross_entropy_vjp(g, logits, target, lse, *, ignore_index, label_smoothing):
+    backward = kernels.cross_entropy_backward
+    return lambda: backward(g, logits, target, lse, ignore_index, label_smoothing), None
+
+
+@cross_entropy.composite
+def cross_entropy_composite(logits, target, *, ignore_index, label_smoothing):
+    ids = np.asarray(getattr(target, "array", target))
+    kept = ids != ignore_index
+    log_p = log_softmax(where(kept[:, None], logits, 0.0), axis=-1)
+    loss = -getitem(log_p, index=(np.arange(len(ids)), np.where(kept, ids, 0)))
+    if label_smoothing:
+        loss = (1.0 - label_smoothing) * loss - label_smoothing * mean(log_p, axis=(-1,), keepdims=False)
+    return where(kept, loss, 0.0)
+
+
+@cross_entropy.samples
+def cross_entropy_samples(rng):
+    for smoothing in [0.0, 0.1]:
+        params = {"ignore_index": -100, "label_smoothing": smoothing}
+        yield (rng.normal(size=(4, 3)), np.array([2, 0, -100, 1])), params
+    yield (rng.normal(size=(0, 3)), np.zeros(0, np.int64)), params

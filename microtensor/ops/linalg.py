@@ -1,0 +1,137 @@
+"""Products of matrices, and what a linear layer and an embedding are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from microtensor import kernels
+from microtensor.engine import op
+from microtensor.ops.reduce import sum
+from microtensor.ops.shape import mT, put_add, reshape
+
+
+def rows(x: Any) -> Any:
+    """(..., C) → (N, C): all leading axes as one."""
+    return x if x.ndim == 2 else reshape(x, shape=(-1, x.shape[-1]))
+
+
+def _product(a: Any, b: Any) -> Any:
+    if a.dtype != b.dtype:
+        raise TypeError(f"matmul: dtypes {a.dtype} and {b.dtype} differ; convert one with .to(dtype)")
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(
+            f"matmul: shapes {a.shape} and {b.shape} do not fit; the last axis of the first ({a.shape[-1]}) "
+            f"must equal the second last of the second ({b.shape[-2]})"
+        )
+    return kernels.matmul(a, b) if a.dtype.kind == "f" else np.matmul(a, b)
+
+
+@op("matmul", broadcasts=True, promotes=slice(0, 0))
+def matmul(a, b):
+    """Y = A B on the last two axes, the leading ones broadcast          gradient: G Bᵀ, Aᵀ G
+
+    A product with one matrix for all leading axes is one large product: (..., M, K) (K, N) = (…·M, K) (K, N).
+    """
+    if a.ndim > 2 and b.ndim == 2:
+        return _product(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+    return _product(a, b)
+
+
+@matmul.vjp
+def matmul_vjp(g, a, b):
+    if b.ndim == 2:
+        return lambda: matmul(g, mT(b)), lambda: matmul(mT(rows(a)), rows(g))
+    return lambda: matmul(g, mT(b)), lambda: matmul(mT(a), g)
+
+
+@matmul.samples
+def matmul_samples(rng):
+    shapes = [
+        ((2, 3), (3, 4)),
+        ((5, 2, 3), (3, 4)),
+        ((2, 3), (5, 3, 4)),
+        ((5, 1, 2, 3), (6, 3, 4)),
+        ((2, 0), (0, 3)),
+    ]
+    for a, b in shapes:
+        yield (rng.normal(size=a), rng.normal(size=b)), {}
+
+
+@op("linear")
+def linear(x, w, b):
+    """Y = X Wᵀ + b over the last axis; b may be None          gradient: G W, Gᵀ X, Σ G
+
+    W is (out, in), as in PyTorch. Source: the lecture's Q = X W^Q, with W^Q = Wᵀ.
+    """
+    if x.shape[-1:] != w.shape[1:]:
+        raise ValueError(f"linear: input {x.shape} ends in {x.shape[-1:]}, weight {w.shape} takes {w.shape[1:]}; "
+                         f"make the last axis of the input in_features")  # fmt: skip
+    y = _product(x.reshape(-1, x.shape[-1]), w.T)
+    if b is not None:
+        y += b
+    return y.reshape(*x.shape[:-1], w.shape[0])
+
+
+@linear.vjp
+def linear_vjp(g, x, w):
+    return (
+        lambda: matmul(g, w),
+        lambda: matmul(mT(rows(g)), rows(x)),
+        lambda: sum(rows(g), axis=0, keepdims=False),
+    )
+
+
+@linear.composite
+def linear_composite(x, w, b):
+    y = matmul(x, mT(w)) if x.ndim > 1 else reshape(matmul(reshape(x, shape=(1, -1)), mT(w)), shape=(-1,))
+    return y if b is None else y + b
+
+
+@linear.samples
+def linear_samples(rng):
+    for lead in [(2,), (2, 5), (0,), ()]:
+        yield (rng.normal(size=(*lead, 3)), rng.normal(size=(4, 3)), rng.normal(size=4)), {}
+    yield (rng.normal(size=(2, 3)), rng.normal(size=(4, 3)), None), {}
+
+
+@op("embedding")
+def embedding(weight, ids, *, padding_idx):
+    """Y = W[ids]: one row of W for each id          gradient: rows of g added up by id, none for padding_idx"""
+    return weight[ids]
+
+
+@embedding.vjp
+def embedding_vjp(g, ids, weight_shape, *, padding_idx):
+    return lambda: embedding_backward(g, ids, padding_idx=padding_idx, shape=weight_shape), None
+
+
+@embedding.samples
+def embedding_samples(rng):
+    for padding_idx in [None, 1]:
+        yield (rng.normal(size=(4, 3)), np.array([[1, 1, 3], [0, 1, 3]])), {"padding_idx": padding_idx}
+
+
+@op("embedding_backward")
+def embedding_backward(g, ids, *, padding_idx, shape):
+    """y[i] = Σ g over the places whose id is i, without a race and in a fixed order."""
+    y = kernels.embedding_backward(g, ids, shape[0])
+    if padding_idx is not None:
+        y[padding_idx] = 0
+    return y
+
+
+@embedding_backward.composite
+def embedding_backward_composite(g, ids, *, padding_idx, shape):
+    ids = np.asarray(getattr(ids, "array", ids))
+    if padding_idx is not None:
+        g = g * (ids != padding_idx)[..., None]
+    return put_add(g, index=ids, shape=shape)
+
+
+@embedding_backward.samples
+def embedding_backward_samples(rng):
+    for padding_idx in [None, 1]:
+        ids = np.array([[1, 1, 3], [0, 1, 3]])
+        yield (rng.normal(size=(2, 3, 2)), ids), {"padding_idx": padding_idx, "shape": (4, 2)}

@@ -1,0 +1,165 @@
+"""Ops that fold axes away. `axis` is a tuple of axes or None for all; `keepdims` keeps them with length 1."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from microtensor import kernels
+from microtensor.engine import op
+from microtensor.ops.elementwise import exp
+from microtensor.ops.samples import Rng, Samples
+from microtensor.ops.select import cast, equal, where
+from microtensor.ops.shape import expand, flip, permute, reshape
+
+
+def restore(g: Any, shape: tuple[int, ...], axis: Any) -> Any:
+    """Put the reduced axes back with length 1, so that g broadcasts against an input of `shape`."""
+    axes = range(len(shape)) if axis is None else [a % len(shape) for a in _tuple(axis)]
+    return reshape(g, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
+
+
+def count(shape: tuple[int, ...], axis: Any) -> int:
+    """How many elements are folded into one."""
+    return math.prod(shape) if axis is None else math.prod(shape[a] for a in _tuple(axis))
+
+
+def _tuple(axis: Any) -> tuple[int, ...]:
+    return axis if isinstance(axis, tuple) else (axis,)
+
+
+def reductions(rng: Rng) -> Samples:
+    """Every kind of axis argument, with and without keepdims."""
+    for axis in [None, (0,), (1,), (-1,), (0, 2), (-1, -3), (0, 1, 2)]:
+        for keepdims in [False, True]:
+            yield (rng.permutation(24).reshape(2, 3, 4) / 12.0 - 0.9,), {"axis": axis, "keepdims": keepdims}
+    yield (rng.normal(size=()),), {"axis": None, "keepdims": False}
+
+
+@op("sum", label="Σ", samples=reductions)
+def sum(x, *, axis, keepdims):
+    """y = Σ x over the axes; booleans and integers add up in int64          gradient: g, repeated"""
+    return np.sum(x, axis=axis, keepdims=keepdims, dtype=None if x.dtype.kind == "f" else np.int64)
+
+
+@sum.vjp
+def sum_vjp(g, x_shape, *, axis, keepdims):
+    return (expand(restore(g, x_shape, axis), shape=x_shape),)
+
+
+@op("mean", samples=reductions)
+def mean(x, *, axis, keepdims):
+    """y = Σ x / n over the axes (NaN where n = 0)          gradient: g / n, repeated"""
+    return np.sum(x, axis=axis, keepdims=keepdims) * np.divide(1.0, count(x.shape, axis)).item()
+
+
+@mean.vjp
+def mean_vjp(g, x_shape, *, axis, keepdims):
+    return (expand(restore(g, x_shape, axis) * (1.0 / max(count(x_shape, axis), 1)), shape=x_shape),)
+
+
+@op("amax", label="max", samples=reductions)
+def amax(x, *, axis, keepdims):
+    """y = max x over the axes          gradient: g, shared evenly by all maxima, as in PyTorch"""
+    return np.max(x, axis=axis, keepdims=keepdims)
+
+
+@amax.vjp
+def amax_vjp(g, x, y, *, axis, keepdims):
+    return (_share(g, x, y, axis),)
+
+
+@op("amin", label="min", samples=reductions)
+def amin(x, *, axis, keepdims):
+    """y = min x over the axes          gradient: g, shared evenly by all minima, as in PyTorch"""
+    return np.min(x, axis=axis, keepdims=keepdims)
+
+
+@amin.vjp
+def amin_vjp(g, x, y, *, axis, keepdims):
+    return (_share(g, x, y, axis),)
+
+
+def _share(g: Any, x: Any, y: Any, axis: Any) -> Any:
+    winners = equal(x, restore(y, x.shape, axis))
+    n = sum(cast(winners, dtype=g.dtype), axis=axis, keepdims=True)
+    return where(winners, restore(g, x.shape, axis) / n, 0.0)
+
+
+@op("prod", label="Π", samples=reductions)
+def prod(x, *, axis, keepdims):
+    """y = Π x over the axes          gradient: g · Π of the others (never y / x, which is NaN at a zero)"""
+    return np.prod(x, axis=axis, keepdims=keepdims, dtype=None if x.dtype.kind == "f" else np.int64)
+
+
+@prod.vjp
+def prod_vjp(g, x, *, axis, keepdims):
+    return (restore(g, x.shape, axis) * prod_of_others(x, axis=axis),)
+
+
+def _as_rows(x: Any, axis: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+    """x with the reduced axes joined into its last one; and how to go back: the shape before the join, the axes."""
+    axes = range(x.ndim) if axis is None else [a % x.ndim for a in _tuple(axis)]
+    order = [a for a in range(x.ndim) if a not in axes] + list(axes)
+    moved = permute(x, axes=tuple(order))
+    lead = moved.shape[: x.ndim - len(axes)]
+    rows = reshape(moved, shape=(*lead, count(x.shape, axis)))
+    return rows, moved.shape, tuple(int(a) for a in np.argsort(order))
+
+
+@op("prod_of_others")
+def prod_of_others(x, *, axis):
+    """yᵢ = Π xⱼ over j ≠ i, from the products of what stands before i and after i."""
+    rows, moved, back = _as_rows(x, axis)
+    ones = np.ones_like(rows[..., :1])
+    before = np.cumprod(np.concatenate([ones, rows[..., :-1]], axis=-1), axis=-1)
+    after = np.cumprod(np.concatenate([ones, rows[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
+    return (before * after).reshape(moved).transpose(back)
+
+
+@prod_of_others.composite
+def prod_of_others_composite(x, *, axis):
+    rows, moved, back = _as_rows(x, axis)
+    n = rows.shape[-1]
+    square = expand(reshape(rows, shape=(*rows.shape[:-1], 1, n)), shape=(*rows.shape[:-1], n, n))
+    others = prod(where(np.eye(n, dtype=bool), 1.0, square), axis=(-1,), keepdims=False)
+    return permute(reshape(others, shape=moved), axes=back)
+
+
+@prod_of_others.samples
+def prod_of_others_samples(rng):
+    for axis in [None, (1,), (0, 2)]:
+        yield (rng.normal(size=(2, 3, 2)),), {"axis": axis}
+
+
+@op("logsumexp", floats=True, samples=reductions)
+def logsumexp(x, *, axis, keepdims):
+    """y = ln Σ eˣ over the axes, shifted by the maximum          gradient: g · softmax(x)"""
+    y = kernels.logsumexp_forward(_as_rows(x, axis)[0])
+    return restore(y, x.shape, axis) if keepdims else y
+
+
+@logsumexp.vjp
+def logsumexp_vjp(g, x, y, *, axis, keepdims):
+    top = restore(y, x.shape, axis)
+    weights = exp(x - where(equal(top, -math.inf), 0.0, top))  # a row of −∞ has weights 0, not NaN
+    return (restore(g, x.shape, axis) * weights,)
+
+
+@op("cumsum")
+def cumsum(x, *, axis):
+    """yᵢ = Σ xⱼ over j ≤ i along one axis          gradient: Σ gⱼ over j ≥ i"""
+    return np.cumsum(x, axis=axis, dtype=None if x.dtype.kind == "f" else np.int64)
+
+
+@cumsum.vjp
+def cumsum_vjp(g, *, axis):
+    return (flip(cumsum(flip(g, axes=(axis,)), axis=axis), axes=(axis,)),)
+
+
+@cumsum.samples
+def cumsum_samples(rng):
+    for axis in [0, 1, -1]:
+        yield (rng.normal(size=(2, 3)),), {"axis": axis}

@@ -1,0 +1,204 @@
+"""Ops that choose: maximum, clamp, where, masks, dropout, casts, and the tests that pass no gradient on.
+
+Gradients are selected, never multiplied by a mask: inf · 0 would be NaN on the branch not taken.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from microtensor.engine import op
+from microtensor.ops.samples import distinct_pairs
+
+
+@op("maximum", broadcasts=True, samples=distinct_pairs)
+def maximum(a, b):
+    """y = max(a, b)          gradient: g to the larger; a tie is shared evenly, as in PyTorch"""
+    return np.maximum(a, b)
+
+
+@maximum.vjp
+def maximum_vjp(g, a, b):
+    return lambda: _won(g, greater, a, b), lambda: _won(g, greater, b, a)
+
+
+@op("minimum", broadcasts=True, samples=distinct_pairs)
+def minimum(a, b):
+    """y = min(a, b)          gradient: g to the smaller; a tie is shared evenly, as in PyTorch"""
+    return np.minimum(a, b)
+
+
+@minimum.vjp
+def minimum_vjp(g, a, b):
+    return lambda: _won(g, less, a, b), lambda: _won(g, less, b, a)
+
+
+def _won(g: Any, wins: Any, a: Any, b: Any) -> Any:
+    """g where a wins against b, g/2 on a tie, 0 where it loses."""
+    return where(wins(a, b), g, where(equal(a, b), 0.5 * g, 0.0))
+
+
+@op("clamp")
+def clamp(x, *, low, high):
+    """y = min(max(x, low), high)          gradient: g where low ≤ x ≤ high, else 0"""
+    return np.clip(x, low, high)
+
+
+@clamp.vjp
+def clamp_vjp(g, x, *, low, high):
+    inside = greater_equal(x, -math.inf if low is None else low)
+    return (where(logical_and(inside, less_equal(x, math.inf if high is None else high)), g, 0.0),)
+
+
+@clamp.samples
+def clamp_samples(rng):
+    for low, high in [(-1.0, 1.0), (None, 0.5), (0.25, None)]:
+        yield (np.array([[-3.0, -0.7, 0.1], [0.4, 0.8, 3.0]]),), {"low": low, "high": high}
+
+
+@op("where", broadcasts=True, promotes=slice(1, None))
+def where(c, a, b):
+    """y = a where c, else b          gradient: g where c, else 0; 0 where c, else g (selected, never multiplied)"""
+    return np.where(c, a, b)
+
+
+@where.vjp
+def where_vjp(g, c):
+    return None, lambda: where(c, g, 0.0), lambda: where(c, 0.0, g)
+
+
+@where.samples
+def where_samples(rng):
+    for c, a, b in [((2, 3), (2, 3), (2, 3)), ((2, 3), (3,), ()), ((3,), (2, 1), (2, 3))]:
+        yield (rng.random(c) < 0.5, rng.normal(size=a), rng.normal(size=b)), {}
+
+
+@op("masked_fill", label="fill", broadcasts=True, promotes=slice(0, 1))
+def masked_fill(x, mask, *, value):
+    """y = value where mask, else x          gradient: 0 where mask, else g"""
+    return np.where(mask, np.asarray(value, x.dtype), x)
+
+
+@masked_fill.vjp
+def masked_fill_vjp(g, mask):
+    return lambda: where(mask, 0.0, g), None
+
+
+@masked_fill.samples
+def masked_fill_samples(rng):
+    for x, mask in [((2, 3), (2, 3)), ((2, 2, 3), (3,)), ((3,), (2, 3))]:
+        yield (rng.normal(size=x), rng.random(mask) < 0.5), {"value": 7.0}
+
+
+@op("cast")
+def cast(x, *, dtype):
+    """y = x in another dtype          gradient: g in the dtype of x"""
+    return x.astype(dtype)
+
+
+@cast.vjp
+def cast_vjp(g, x_dtype):
+    return (cast(g, dtype=x_dtype),)
+
+
+@cast.samples
+def cast_samples(rng):
+    yield (rng.normal(size=(2, 3)),), {"dtype": np.dtype(np.float64)}
+
+
+@op("dropout", broadcasts=True, promotes=slice(0, 1))
+def dropout(x, keep, *, p):
+    """y = x · keep / (1 - p), keep a boolean array that comes in          gradient: g · keep / (1 - p)
+
+    Source: Srivastava et al. 2014, §4; scaled in training (inverted), as everywhere today. p = 1 gives zeros.
+    """
+    return np.where(keep, x * _kept_scale(p), 0.0)
+
+
+@dropout.vjp
+def dropout_vjp(g, keep, *, p):
+    return lambda: where(keep, g * _kept_scale(p), 0.0), None
+
+
+@dropout.samples
+def dropout_samples(rng):
+    for x, keep in [((2, 3), (2, 3)), ((2, 4, 3), (4, 1))]:
+        yield (rng.normal(size=x), rng.random(keep) < 0.7), {"p": 0.3}
+
+
+def _kept_scale(p: float) -> float:
+    return 1.0 / (1.0 - p) if p < 1.0 else 0.0
+
+
+# --- without a gradient ----------------------------------------------------------------------------------------
+
+
+def _flag(name: str, ufunc: Any, label: str) -> Any:
+    """A comparison or test: its result is boolean, or a step function, and passes no gradient on."""
+
+    def forward(a, b):
+        return ufunc(a, b)
+
+    def forward_one(x):
+        return ufunc(x)
+
+    return op(name, label=label, broadcasts=ufunc.nin == 2, differentiable=False)(
+        forward if ufunc.nin == 2 else forward_one
+    )
+
+
+equal = _flag("equal", np.equal, "=")
+not_equal = _flag("not_equal", np.not_equal, "≠")
+less = _flag("less", np.less, "<")
+less_equal = _flag("less_equal", np.less_equal, "≤")
+greater = _flag("greater", np.greater, ">")
+greater_equal = _flag("greater_equal", np.greater_equal, "≥")
+logical_and = _flag("logical_and", np.logical_and, "∧")
+logical_or = _flag("logical_or", np.logical_or, "∨")
+logical_not = _flag("logical_not", np.logical_not, "¬")
+bitwise_and = _flag("bitwise_and", np.bitwise_and, "&")
+bitwise_or = _flag("bitwise_or", np.bitwise_or, "|")
+bitwise_xor = _flag("bitwise_xor", np.bitwise_xor, "^")
+bitwise_not = _flag("bitwise_not", np.invert, "~")
+floor_divide = _flag("floor_divide", np.floor_divide, "//")
+sign = _flag("sign", np.sign, "sign")
+isnan = _flag("isnan", np.isnan, "isnan")
+isinf = _flag("isinf", np.isinf, "isinf")
+isfinite = _flag("isfinite", np.isfinite, "isfinite")
+
+
+@op("zeros_like", differentiable=False)
+def zeros_like(x):
+    """Zeros of x's shape and dtype."""
+    return np.zeros_like(x)
+
+
+@op("ones_like", differentiable=False)
+def ones_like(x):
+    """Ones of x's shape and dtype."""
+    return np.ones_like(x)
+
+
+@op("detach", differentiable=False)
+def detach(x):
+    """The same values, without a gradient."""
+    return x
+
+
+@op("clone")
+def clone(x):
+    """A copy          gradient: g"""
+    return np.array(x)
+
+
+@clone.vjp
+def clone_vjp(g):
+    return (g,)
+
+
+@clone.samples
+def clone_samples(rng):
+    yield (rng.normal(size=(2, 3)),), {}

@@ -1,0 +1,201 @@
+"""Ops that move elements and compute nothing: shapes, joins and indexing.
+
+Many of them are views: they share memory with their input, and its version counter with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from microtensor.engine import op
+from microtensor.ops.select import where
+
+
+@op("reshape", view=True)
+def reshape(x, *, shape):
+    """The same elements in row-major order, in another shape          gradient: g, reshaped back"""
+    return np.reshape(x, shape)
+
+
+@reshape.vjp
+def reshape_vjp(g, x_shape):
+    return (reshape(g, shape=x_shape),)
+
+
+@reshape.samples
+def reshape_samples(rng):
+    for before, after in [((2, 3, 4), (6, 4)), ((6,), (2, -1)), ((1,), ()), ((0, 3), (3, 0))]:
+        yield (rng.normal(size=before),), {"shape": after}
+
+
+@op("permute", label="transpose", view=True)
+def permute(x, *, axes):
+    """y's axis i is x's axis axes[i]          gradient: g, permuted back"""
+    return np.transpose(x, axes)
+
+
+@permute.vjp
+def permute_vjp(g, *, axes):
+    return (permute(g, axes=tuple(int(a) for a in np.argsort([a % len(axes) for a in axes]))),)
+
+
+@permute.samples
+def permute_samples(rng):
+    for shape, axes in [((2, 3), (1, 0)), ((2, 3, 4), (2, 0, 1)), ((2, 3, 4), (-1, 1, 0)), ((), ())]:
+        yield (rng.normal(size=shape),), {"axes": axes}
+
+
+def mT(x: Any) -> Any:
+    """xᵀ: the last two axes swapped."""
+    return permute(x, axes=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+@op("expand", view=True, broadcasts=True, promotes=slice(0, 0))
+def expand(x, *, shape):
+    """x repeated along axes of length 1 and new leading ones, without a copy          gradient: g, summed there"""
+    return np.broadcast_to(x, shape)
+
+
+@expand.vjp
+def expand_vjp(g):
+    return (g,)
+
+
+@expand.samples
+def expand_samples(rng):
+    for before, after in [
+        ((3,), (2, 3)),
+        ((2, 1, 3), (4, 2, 5, 3)),
+        ((), (2,)),
+        ((2, 3), (2, 3)),
+        ((1,), (0,)),
+    ]:
+        yield (rng.normal(size=before),), {"shape": after}
+
+
+@op("flip", view=True)
+def flip(x, *, axes):
+    """x backwards along the axes          gradient: g, backwards"""
+    return np.flip(x, axes)
+
+
+@flip.vjp
+def flip_vjp(g, *, axes):
+    return (flip(g, axes=axes),)
+
+
+@flip.samples
+def flip_samples(rng):
+    for axes in [(0,), (-1,), (0, 1)]:
+        yield (rng.normal(size=(2, 3)),), {"axes": axes}
+
+
+@op("cat", label="concat", promotes=slice(None))
+def cat(*xs, axis):
+    """The inputs one after the other along an axis          gradient: the slice of g that came from each"""
+    return np.concatenate(xs, axis=axis)
+
+
+@cat.vjp
+def cat_vjp(g, xs_shapes, *, axis):
+    ends = np.cumsum([shape[axis] for shape in xs_shapes]).tolist()
+    before = (slice(None),) * (axis % g.ndim)
+    return tuple(
+        getitem(g, index=(*before, slice(end - shape[axis], end)))
+        for shape, end in zip(xs_shapes, ends, strict=True)
+    )
+
+
+@cat.samples
+def cat_samples(rng):
+    for axis in [0, 1, -1]:
+        shapes = [[2, 3, 4] for _ in range(3)]
+        shapes[1][axis], shapes[2][axis] = 5, 0
+        yield tuple(rng.normal(size=shape) for shape in shapes), {"axis": axis}
+
+
+# --- indexing --------------------------------------------------------------------------------------------------
+
+
+@op("getitem", label="index", view=True)
+def getitem(x, *, index):
+    """y = x[index], as NumPy indexes          gradient: g added up where it came from (repeated indices add)"""
+    return x[index]
+
+
+@getitem.vjp
+def getitem_vjp(g, x_shape, *, index):
+    return (put_add(g, index=index, shape=x_shape),)
+
+
+@op("put_add", label="scatter add")
+def put_add(g, *, index, shape):
+    """Zeros of `shape` with g added at index, the adjoint of getitem          gradient: g[index]"""
+    y = np.zeros(shape, g.dtype)
+    if is_basic(index):
+        y[index] = g  # no element is named twice
+    else:
+        np.add.at(y, index, g)
+    return y
+
+
+@put_add.vjp
+def put_add_vjp(g, *, index):
+    return (getitem(g, index=index),)
+
+
+@op("setitem", label="assign", broadcasts=True, promotes=slice(0, 0))
+def setitem(x, value, *, index):
+    """y = x, but y[index] = value          gradient: g with 0 at index, g[index]"""
+    y = np.array(x)
+    y[index] = value
+    return y
+
+
+@setitem.vjp
+def setitem_vjp(g, x_shape, *, index):
+    kept = np.ones(x_shape, bool)
+    kept[index] = False
+    return lambda: where(kept, g, 0.0), lambda: getitem(g, index=index)
+
+
+def is_basic(index: Any) -> bool:
+    """Only integers, slices, None and ...: NumPy gives a view, and names each element once."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return not any(isinstance(part, np.ndarray | list) for part in parts)
+
+
+def _indices(rng: np.random.Generator) -> Any:
+    yield 1
+    yield (slice(None), -1)
+    yield (Ellipsis, None, slice(0, None, 2))
+    yield (slice(None, None, -1), 0)
+    yield np.array([0, 0, 1, -1])
+    yield (np.array([[0, 1], [1, 1]]), slice(None), np.array([2, 0]))
+    yield rng.random((2, 3, 4)) < 0.5
+
+
+@getitem.samples
+def getitem_samples(rng):
+    for index in _indices(rng):
+        yield (rng.normal(size=(2, 3, 4)),), {"index": index}
+
+
+@put_add.samples
+def put_add_samples(rng):
+    for index in _indices(rng):
+        part = np.empty((2, 3, 4))[index]
+        yield (rng.normal(size=part.shape),), {"index": index, "shape": (2, 3, 4)}
+
+
+@setitem.samples
+def setitem_samples(rng):
+    for index, value in [
+        (1, (3, 4)),
+        ((slice(None), -1), (4,)),
+        ((Ellipsis, 0), ()),
+        (np.array([1, 0]), (3, 4)),
+    ]:
+        yield (rng.normal(size=(2, 3, 4)), rng.normal(size=value)), {"index": index}

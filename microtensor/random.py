@@ -1,0 +1,62 @@
+"""Random numbers: one seeded generator for all, or one of the user's. The state is 48 bytes, to save and restore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Generator", "default_generator"]
+
+
+class Generator:
+    """A source of random numbers with a seed and a state, as PyTorch's; drawn from SFC64.
+
+    >>> g = Generator().manual_seed(0)
+    >>> state = g.get_state()
+    >>> a = g.numpy.random()
+    >>> g.set_state(state)
+    >>> a == g.numpy.random()
+    True
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        if str(device) != "cpu":
+            raise RuntimeError(f'Generator: there is no device {str(device)!r} here; use "cpu"')
+        self.numpy: np.random.Generator
+        self.manual_seed(int(np.random.SeedSequence().entropy % 2**63))  # type: ignore[operator]
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start again from a seed; the same seed gives the same numbers on every machine."""
+        if not isinstance(seed, int | np.integer):
+            raise TypeError(f"manual_seed: the seed is {seed!r}; give an integer")
+        self._seed = int(seed)
+        self.numpy = np.random.Generator(np.random.SFC64(np.random.SeedSequence(int(seed) % 2**64)))
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed it started from."""
+        return self._seed
+
+    def get_state(self) -> NDArray[np.uint8]:
+        """All of its state as 48 bytes."""
+        state: Any = self.numpy.bit_generator.state
+        words = [*state["state"]["state"], state["has_uint32"], state["uinteger"]]
+        return np.array(words, np.uint64).astype("<u8").view(np.uint8).copy()
+
+    def set_state(self, state: NDArray[np.uint8]) -> None:
+        """Go on from a state that get_state() gave."""
+        state = np.asarray(state)
+        if state.dtype != np.uint8 or state.shape != (48,):
+            raise ValueError(
+                f"set_state: a state is 48 bytes, not {state.dtype}{state.shape}; use one from get_state()"
+            )
+        words = np.ascontiguousarray(state).view("<u8").astype(np.uint64)
+        current: Any = self.numpy.bit_generator.state
+        current["state"]["state"] = words[:4].copy()
+        current["has_uint32"], current["uinteger"] = int(words[4]), int(words[5])
+        self.numpy.bit_generator.state = current
+
+
+default_generator = Generator()

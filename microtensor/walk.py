@@ -1,0 +1,201 @@
+"""The walk: gradients travel from a result back to the leaves, through each entry once, newest first.
+
+An input is always older than the result made from it, so a heap that gives the newest entry first hands out
+each entry only after all of its gradients have arrived. That is the whole topological sort.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from microtensor import engine
+from microtensor.engine import Entry
+from microtensor.mode import enable_grad, no_grad
+
+__all__ = ["unbroadcast", "walk"]
+
+
+class _Arrivals:
+    """Gradients that have arrived at each node (an entry or a leaf) and wait to be passed on."""
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[int, Entry]] = []
+        self.gradients: dict[int, list[Any]] = {}  # id of node → [node, gradient, is it ours to write into?]
+
+    def add(self, node: Any, g: Any, ours: bool) -> None:
+        waiting = self.gradients.get(id(node))
+        if waiting is None:
+            self.gradients[id(node)] = [node, g, ours]
+            if isinstance(node, Entry):
+                heapq.heappush(self.heap, (-node.index, node))
+        elif waiting[2]:
+            waiting[1] += g
+        else:  # law 4: the first arrival may be shared with someone else, so the sum is a new array
+            waiting[1] = waiting[1] + g
+            waiting[2] = isinstance(
+                waiting[1], np.ndarray
+            )  # with create_graph it is a tensor: never in place
+
+    def pop(self) -> tuple[Entry, Any]:
+        """The newest entry: all its gradients have arrived, since whatever uses it is newer."""
+        _, entry = heapq.heappop(self.heap)
+        return entry, self.gradients.pop(id(entry))[1]
+
+
+def walk(
+    roots: Iterable[tuple[Any, Any]],
+    *,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+    wanted: Sequence[Any] | None = None,
+) -> list[tuple[Any, Any, bool]]:
+    """Carry gradients from (node, gradient) pairs back along the tape, each entry visited once, newest first.
+
+    Nodes are entries or leaf tensors. Gradients are arrays, or tensors with `create_graph`, which records the
+    walk itself. Returns (node, gradient, ours) for every leaf reached, or for the `wanted` nodes alone; `ours`
+    says that nobody else holds that array.
+    """
+    arrivals, goals = _Arrivals(), {id(n): n for n in wanted or ()}
+    for node, g in roots:
+        arrivals.add(node, g, False)
+    useful = None if wanted is None else _leading_to(arrivals.heap, goals)
+    found: dict[int, Any] = {}
+    with (enable_grad if create_graph else no_grad)(), np.errstate(all="ignore"):
+        while arrivals.heap:
+            entry, g = arrivals.pop()
+            if id(entry) in goals:
+                found[id(entry)] = (entry, g, False)
+            if useful is not None and entry not in useful:
+                continue
+            nodes = (Entry, engine.Tensor)
+            needs = [
+                isinstance(n, nodes) and (useful is None or id(n) in goals or n in useful)
+                for n in entry.inputs
+            ]
+            _check_entry(entry)
+            gradients = _gradients_of(entry, g, needs, create_graph)
+            for node, needed, gradient in zip(entry.inputs, needs, gradients, strict=True):
+                if needed and gradient is not None:
+                    arrivals.add(node, *_fit(entry, node, gradient))
+            if not (retain_graph or create_graph) and entry.arrays():
+                entry.saved = None
+    found.update(arrivals.gradients)  # what never left: the leaves
+    return [(n, g, ours) for n, g, ours in found.values() if wanted is None or id(n) in goals]
+
+
+def _leading_to(heap: list[tuple[int, Entry]], goals: dict[int, Any]) -> set[Entry]:
+    """The entries from which some goal can be reached; older than every goal means it cannot."""
+    oldest = min((n.index if isinstance(n, Entry) else -1 for n in goals.values()), default=0)
+    seen = {entry for _, entry in heap}
+    stack = list(seen)
+    while stack:
+        for node in stack.pop().inputs:
+            if isinstance(node, Entry) and node not in seen and node.index >= oldest:
+                seen.add(node)
+                stack.append(node)
+    useful: set[Entry] = set()
+    for entry in sorted(seen, key=lambda e: e.index):
+        if any(id(n) in goals or (isinstance(n, Entry) and n in useful) for n in entry.inputs):
+            useful.add(entry)
+    return useful
+
+
+def _check_entry(entry: Entry) -> None:
+    if entry.saved is None:
+        raise RuntimeError(
+            f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept for its gradient "
+            f"was freed by an earlier backward; run the forward again, or call the first backward with "
+            f"retain_graph=True"
+        )
+    for version, then in entry.checks:
+        if version[0] != then:
+            raise RuntimeError(
+                f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs a tensor that was "
+                f"changed in place since (version {version[0]}, recorded at {then}); change a clone() instead, "
+                f"or make the change after backward()"
+            )
+
+
+def _gradients_of(entry: Entry, g: Any, needs: Sequence[bool], create_graph: bool) -> Sequence[Any]:
+    """Ask the VJP: on arrays for a first derivative, on tensors (recorded) for higher ones."""
+    op, saved = entry.op, entry.saved
+    assert saved is not None and op.vjp_function is not None
+    if create_graph:
+        if op.residuals:
+            return _through_composite(entry, g)
+        saved = tuple(_reattach(entry, kind, i, s) for (kind, i), s in zip(op.plan, saved, strict=True))
+    params = {name: entry.params[name] for name in op.vjp_params if name in entry.params}
+    gradients = op.vjp_function(g, *saved, **params)
+    if not isinstance(gradients, tuple) or len(gradients) != len(entry.inputs):
+        raise TypeError(f"{op.name}.vjp: must return a tuple of {len(entry.inputs)} gradients, one an input")
+    return [x() if needed and callable(x) else x for x, needed in zip(gradients, needs, strict=True)]
+
+
+def _reattach(entry: Entry, kind: int, i: int, saved: Any) -> Any:
+    """A saved array becomes the tensor it was, with its entry, so that it is differentiated again."""
+    if kind == engine.OUTPUT:
+        return engine.make(saved, entry, None)
+    if kind == engine.INPUT:
+        return _input_tensor(entry.inputs[i], saved)
+    if kind == engine.ALL_INPUTS:
+        return tuple(_input_tensor(n, s) for n, s in zip(entry.inputs, saved, strict=True))
+    return saved
+
+
+def _input_tensor(node: Any, array: Any) -> Any:
+    if isinstance(node, engine.Tensor) or not isinstance(array, np.ndarray):
+        return node if isinstance(node, engine.Tensor) else array
+    return engine.make(array, node if isinstance(node, Entry) else None, None)
+
+
+def _through_composite(entry: Entry, g: Any) -> list[Any]:
+    """A fused op with residuals is differentiated again through its definition, on the inputs it kept.
+
+    An input that its VJP does not name cannot matter to the gradient, so zeros stand in for its values.
+    """
+    assert entry.saved is not None and entry.op.composite_function is not None
+    kept = {i: s for (kind, i), s in zip(entry.op.plan, entry.saved, strict=True) if kind == engine.INPUT}
+    inputs = []
+    for i, node in enumerate(entry.inputs):
+        if isinstance(node, Entry) and i not in kept:
+            inputs.append(engine.make(np.zeros(node.shape, node.dtype), node, None))
+        else:
+            inputs.append(_input_tensor(node, kept.get(i)))
+    y = entry.op.composite_function(*inputs, **entry.params)
+    nodes = [n for n in entry.inputs if isinstance(n, (Entry, engine.Tensor))]
+    arrived = walk([(y.grad_fn, g)], create_graph=True, wanted=nodes)
+    gradients = {id(node): gradient for node, gradient, _ in arrived}
+    return [
+        gradients.pop(id(n), None) for n in entry.inputs
+    ]  # the first slot of a repeated input takes the sum
+
+
+def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
+    """The one place where broadcasting is undone (law 1): sum over the axes that the input did not have."""
+    if not isinstance(g, (np.ndarray, engine.Tensor)):
+        g = np.asarray(g)
+    ours = False
+    if g.shape != node.shape:
+        if not entry.op.broadcasts:
+            raise RuntimeError(
+                f"{entry.op.name}.vjp: gave a gradient of shape {g.shape} for an input of shape {node.shape}; "
+                f"make them equal, or declare the op with broadcasts=True"
+            )
+        g, ours = unbroadcast(g, node.shape), isinstance(g, np.ndarray)
+    if g.dtype != node.dtype:
+        raise RuntimeError(
+            f"{entry.op.name}.vjp: gave a {g.dtype} gradient for a {node.dtype} input; keep constants Python "
+            f"scalars (math.sqrt, not np.sqrt), which do not widen float32"
+        )
+    return g, ours
+
+
+def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
+    """Sum g over the axes that broadcasting added to or stretched in `shape`: the adjoint of broadcasting."""
+    extra = g.ndim - len(shape)
+    axes = [*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1)]
+    return engine.registry["reshape"](engine.registry["sum"](g, axis=tuple(axes), keepdims=False), shape=shape)
