@@ -7,25 +7,12 @@ from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
+from microtensor.kernels.layout import Array, as_rows, contiguous
 from microtensor.kernels.threads import jit, jit_both, run
-
-Array = NDArray[Any]
 
 BLOCK_ROWS = 64
 """Rows whose weight gradients are added up in one go: fixed, so that no sum depends on the threads."""
-
-
-def _contiguous(x: Array) -> Array:
-    """x in the one layout that kernels are compiled for: a copy if it is strided, misaligned or read-only."""
-    return x if x.flags.carray else np.array(x, order="C")
-
-
-def _as_rows(x: Array) -> Array:
-    """x (..., C) → (N, C)"""
-    x = _contiguous(x)
-    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 @jit(fastmath=True, cache=False)
@@ -56,27 +43,30 @@ def _projections(g: Array, w: Array, h: Array) -> Any:
 
 
 @jit(cache=False)
-def _layer_norm_row(x: Array, w: Array, b: Array, eps: float, y: Array) -> Any:
+def _layer_norm_block(x: Array, w: Array, b: Array, eps: float, y: Array, mean: Array, rstd: Array) -> None:
     """Two passes: a first mean, then how far it is off and the variance, both from the differences to it.
 
     With a mean of 10 000 a float32 sum is off by as much as the differences are worth keeping; theirs is not.
     """
-    C, zero, one = x.dtype.type(x.size), x.dtype.type(0), x.dtype.type(1)
-    about = _sum(x) / C
-    for j in range(x.size):
-        y[j] = x[j] - about
-    s, q = _sum_and_squares(y)
-    off = s / C
-    var = q / C - off * off
-    rstd = one / math.sqrt((zero if var < zero else var) + x.dtype.type(eps))  # not max(): NaN must stay NaN
-    for j in range(x.size):
-        y[j] = (y[j] - off) * rstd * w[j] + b[j]
-    return about + off, rstd
+    C, zero, one = x.dtype.type(x.shape[1]), x.dtype.type(0), x.dtype.type(1)
+    for i in range(x.shape[0]):
+        about = _sum(x[i]) / C
+        for j in range(x.shape[1]):
+            y[i, j] = x[i, j] - about
+        s, q = _sum_and_squares(y[i])
+        off = s / C
+        var = q / C - off * off
+        r = one / math.sqrt((zero if var < zero else var) + x.dtype.type(eps))  # not max(): NaN must stay NaN
+        for j in range(x.shape[1]):
+            y[i, j] = (y[i, j] - off) * r * w[j] + b[j]
+        mean[i], rstd[i] = about + off, r
 
 
 def _layer_norm(x: Array, w: Array, b: Array, eps: float, y: Array, mean: Array, rstd: Array) -> None:
-    for i in numba.prange(x.shape[0]):
-        mean[i], rstd[i] = _layer_norm_row(x[i], w, b, eps, y[i])
+    for block in numba.prange((x.shape[0] + BLOCK_ROWS - 1) // BLOCK_ROWS):
+        i = block * BLOCK_ROWS
+        k = min(i + BLOCK_ROWS, x.shape[0])
+        _layer_norm_block(x[i:k], w, b, eps, y[i:k], mean[i:k], rstd[i:k])
 
 
 _layer_norm_kernels = jit_both(_layer_norm)
@@ -88,11 +78,9 @@ def layer_norm_forward(x: Array, w: Array, b: Array, eps: float) -> tuple[Array,
     Shapes: x (..., C), w, b (C,) → y (..., C), mean (...), rstd (...)
     Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
-    rows = _as_rows(x)
+    rows = as_rows(x)
     y, mean, rstd = np.empty_like(rows), np.empty(len(rows), rows.dtype), np.empty(len(rows), rows.dtype)
-    run(
-        0.3 * rows.size, *_layer_norm_kernels, rows, _contiguous(w), _contiguous(b), float(eps), y, mean, rstd
-    )
+    run(0.3 * rows.size, *_layer_norm_kernels, rows, contiguous(w), contiguous(b), float(eps), y, mean, rstd)
     return y.reshape(x.shape), mean.reshape(x.shape[:-1]), rstd.reshape(x.shape[:-1])
 
 
@@ -141,11 +129,11 @@ def layer_norm_backward(g: Array, x: Array, w: Array, mean: Array, rstd: Array) 
 
     Shapes: g, x (..., C), w (C,), mean, rstd (...) → gx (..., C), gw (C,), gb (C,)
     """
-    g_rows, rows = _as_rows(g), _as_rows(x)
+    g_rows, rows = as_rows(g), as_rows(x)
     N, C = rows.shape
     gx = np.empty_like(rows)
     partial, total = np.empty((-(-N // BLOCK_ROWS), 2, C), rows.dtype), np.zeros((2, C))
-    m, r = _contiguous(mean).reshape(N), _contiguous(rstd).reshape(N)
-    run(0.4 * rows.size, *_layer_norm_back_kernels, g_rows, rows, _contiguous(w), m, r, gx, partial, total)
+    m, r = contiguous(mean).reshape(N), contiguous(rstd).reshape(N)
+    run(0.4 * rows.size, *_layer_norm_back_kernels, g_rows, rows, contiguous(w), m, r, gx, partial, total)
     gw, gb = total.astype(rows.dtype)
     return gx.reshape(x.shape), gw, gb

@@ -14,25 +14,12 @@ import numba
 import numpy as np
 from numba import types
 from numba.extending import overload
-from numpy.typing import NDArray
 
+from microtensor.kernels.layout import Array, as_rows, contiguous
 from microtensor.kernels.threads import get_num_threads, jit, jit_both, run
-
-Array = NDArray[Any]
 
 BLOCK = 4096
 """Elements in a block: 16 KiB of float32 are read and 16 KiB written, about one first-level cache."""
-
-
-def _contiguous(x: Array) -> Array:
-    """x in the one layout that kernels are compiled for: a copy if it is strided, misaligned or read-only."""
-    return x if x.flags.carray else np.array(x, order="C")
-
-
-def _as_rows(x: Array) -> Array:
-    """x (..., C) → (N, C)"""
-    x = _contiguous(x)
-    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _rows_per_block(x: Array) -> int:
@@ -122,6 +109,15 @@ def _sum(a: Array) -> Any:
 
 
 @jit(fastmath=True, cache=False)
+def _two_sums(a: Array, b: Array) -> Any:
+    s = q = a.dtype.type(0)
+    for j in range(a.size):
+        s += a[j]
+        q += b[j]
+    return s, q
+
+
+@jit(fastmath=True, cache=False)
 def _dot(a: Array, b: Array) -> Any:
     s = a.dtype.type(0)
     for j in range(a.size):
@@ -184,7 +180,7 @@ _softmax_kernels = jit_both(_softmax)
 
 
 def _softmax_forward(x: Array, log: bool) -> Array:
-    rows = _as_rows(x)
+    rows = as_rows(x)
     y, top = np.empty_like(rows), np.empty(len(rows), rows.dtype)
     run(0.6 * rows.size, *_softmax_kernels, rows, y, top, log, _rows_per_block(rows))
     return y.reshape(x.shape)
@@ -208,15 +204,17 @@ def log_softmax_forward(x: Array) -> Array:
 
 
 @jit(cache=False)
-def _softmax_row_back(g: Array, y: Array, gx: Array) -> None:
-    s = _dot(g, y)
-    for j in range(g.size):
-        gx[j] = y[j] * (g[j] - s)
+def _softmax_block_back(g: Array, y: Array, gx: Array) -> None:
+    for i in range(g.shape[0]):
+        s = _dot(g[i], y[i])
+        for j in range(g.shape[1]):
+            gx[i, j] = y[i, j] * (g[i, j] - s)
 
 
-def _softmax_back(g: Array, y: Array, gx: Array) -> None:
-    for i in numba.prange(g.shape[0]):
-        _softmax_row_back(g[i], y[i], gx[i])
+def _softmax_back(g: Array, y: Array, gx: Array, rows: int) -> None:
+    for block in numba.prange((g.shape[0] + rows - 1) // rows):
+        i = block * rows
+        _softmax_block_back(g[i : i + rows], y[i : i + rows], gx[i : i + rows])
 
 
 _softmax_back_kernels = jit_both(_softmax_back)
@@ -227,22 +225,23 @@ def softmax_backward(g: Array, y: Array) -> Array:
 
     Shapes: g, y (..., C) → (..., C)
     """
-    y_rows = _as_rows(y)
+    y_rows = as_rows(y)
     gx = np.empty_like(y_rows)
-    run(0.2 * gx.size, *_softmax_back_kernels, _as_rows(g), y_rows, gx)
+    run(0.2 * gx.size, *_softmax_back_kernels, as_rows(g), y_rows, gx, _rows_per_block(gx))
     return gx.reshape(y.shape)
 
 
 @jit(cache=False)
 def _log_softmax_block_back(g: Array, y: Array, gx: Array) -> None:
-    zero = g.dtype.type(0)
-    gx[:] = y
-    _exp_all(gx)
+    flat_y, flat_p = y.reshape(-1), gx.reshape(-1)
+    for k in range(flat_y.size):
+        flat_p[k] = _exp(flat_y[k])
     for i in range(g.shape[0]):
-        s = _sum(g[i])
-        dead = _sum(gx[i]) == 0  # probabilities sum to 1, but for a row of −inf
+        s, p = _two_sums(g[i], gx[i])
         for j in range(g.shape[1]):
-            gx[i, j] = zero if dead else g[i, j] - gx[i, j] * s
+            gx[i, j] = g[i, j] - gx[i, j] * s
+        if p == 0:  # probabilities sum to 1, but for a row of −inf
+            gx[i] = 0
 
 
 def _log_softmax_back(g: Array, y: Array, gx: Array, rows: int) -> None:
@@ -259,7 +258,7 @@ def log_softmax_backward(g: Array, y: Array) -> Array:
 
     Shapes: g, y (..., C) → (..., C)
     """
-    g_rows, y_rows = _as_rows(g), _as_rows(y)
+    g_rows, y_rows = as_rows(g), as_rows(y)
     gx = np.empty_like(y_rows)
     run(0.4 * gx.size, *_log_softmax_back_kernels, g_rows, y_rows, gx, _rows_per_block(gx))
     return gx.reshape(y.shape)
@@ -289,7 +288,7 @@ def logsumexp_forward(x: Array) -> Array:
 
     Shapes: x (..., C) → (...)
     """
-    rows = _as_rows(x)
+    rows = as_rows(x)
     y = np.empty(len(rows), rows.dtype)
     run(0.6 * rows.size, *_logsumexp_kernels, rows, y)
     return y.reshape(x.shape[:-1])
@@ -308,11 +307,11 @@ def _loss_block(
         if t == ignore:
             loss[i] = lse[i] = 0
             continue
-        e_t = e[i, t]
-        e[i, t] = 0
-        others = _sum(e[i])
-        # Where the target is the maximum, e_t = 1, and a good model's tiny others would vanish in 1 + others.
-        log_s = math.log1p(others) if z[i, t] == m else math.log(others + e_t)
+        if z[i, t] == m:  # e is 1 there, and a good model's others are so small that 1 + others = 1
+            e[i, t] = 0
+            log_s = math.log1p(_sum(e[i]))
+        else:
+            log_s = math.log(_sum(e[i]))
         loss[i] = log_s - (z[i, t] - m)
         lse[i] = m + log_s
         if smoothing > 0:
@@ -346,7 +345,7 @@ def cross_entropy_forward(
     Shapes: logits (N, C), target (N,) int64 in 0 … C − 1 or ignore_index → losses (N,), lse (N,)
     Source: Szegedy et al. 2016, §7 (smoothing).
     """
-    z, t = _as_rows(logits), _contiguous(target)
+    z, t = as_rows(logits), contiguous(target)
     loss, lse = np.empty(len(z), z.dtype), np.empty(len(z), z.dtype)
     rows = _rows_per_block(z)
     scratch = np.empty((min(get_num_threads(), len(z) // rows + 1), rows, z.shape[1]), z.dtype)
@@ -392,9 +391,9 @@ def cross_entropy_backward(
 
     Shapes: g, target, lse (N,), logits (N, C) → (N, C)
     """
-    z = _as_rows(logits)
+    z = as_rows(logits)
     gz = np.empty_like(z)
-    g, t, lse = _contiguous(g), _contiguous(target), _contiguous(lse)
+    g, t, lse = contiguous(g), contiguous(target), contiguous(lse)
     options = int(ignore_index), float(label_smoothing)
     run(0.4 * z.size, *_loss_back_kernels, g, z, t, lse, *options, gz, _rows_per_block(z))
     return gz
