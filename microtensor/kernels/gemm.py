@@ -47,8 +47,10 @@ def _tile_for(features: frozenset[str]) -> tuple[int, int, bool]:
 
 VECTOR_BYTES, MR, FUSED = _tile_for(cpu_features())
 NV = 2  # vectors in a row of the tile
+THIN = 2  # rows of a tile for the vector-like products of text generation
 KC = 512  # terms summed in registers before C is touched: MR rows of A (16 KiB) leave room in L1
 NC = 256  # columns of B packed at a time: KC x NC float32 (512 KiB) fit in L2
+PAGE = 4096  # bytes
 LINE = 64  # bytes; a vector that crosses a cache line costs two fetches
 WORKSPACE_BYTES = (KC * NC + MR * KC) * 8 + LINE
 
@@ -70,6 +72,13 @@ class _Vectors:
 
     def row(self, pointer: Any, index: Any, stride: Any) -> Any:
         return self.builder.gep(pointer, [self.builder.mul(index, stride)])
+
+    def clamped_row(self, pointer: Any, index: int, count: Any, stride: Any) -> Any:
+        """A row below the edge repeats the last one: its memory exists, and nobody stores the result."""
+        inside = self.builder.icmp_signed("<", I64(index), count)
+        return self.row(
+            pointer, self.builder.select(inside, I64(index), self.builder.sub(count, I64(1))), stride
+        )
 
     def _call(self, name: str, result: Any, *arguments: Any) -> Any:
         signature = ir.FunctionType(result, [x.type for x in arguments])
@@ -119,16 +128,10 @@ class _Vectors:
 
 
 def _sum_over_k(
-    vectors: _Vectors, a: Any, rs: Any, cs: Any, b: Any, bs: Any, k_len: Any, height: Any, masks: list[Any]
+    vectors: _Vectors, rows: list[Any], cs: Any, b: Any, bs: Any, k_len: Any, masks: list[Any]
 ) -> list[list[Any]]:
-    """Emits the loop that is all the speed: per k, one row of B, MR numbers of A, MR x len(masks) FMAs."""
+    """Emits the loop that is all the speed: per k, one row of B, a number of each row of A, and the FMAs."""
     builder = vectors.builder
-    rows = []
-    for i in range(
-        MR
-    ):  # a row below the edge repeats the last one: memory that exists, sums that nobody stores
-        inside = builder.icmp_signed("<", I64(i), height)
-        rows.append(vectors.row(a, builder.select(inside, I64(i), builder.sub(height, I64(1))), rs))
     before, loop, done = builder.block, builder.append_basic_block("k"), builder.append_basic_block("done")
     builder.branch(loop)
     builder.position_at_end(loop)
@@ -151,9 +154,17 @@ def _sum_over_k(
     ):
         step.add_incoming(I64(0), before)
         step.add_incoming(following, loop)
-    builder.cbranch(builder.icmp_signed("<", next_k, k_len), loop, done)
+    branch = builder.cbranch(builder.icmp_signed("<", next_k, k_len), loop, done)
+    _forbid_unrolling(builder.module, branch)
     builder.position_at_end(done)
     return results
+
+
+def _forbid_unrolling(module: Any, branch: Any) -> None:
+    """Unrolled, the loop would keep two pointers for each row and run out of registers."""
+    loop = module.add_metadata([module.add_metadata(["llvm.loop.unroll.disable"]), branch.parent.name])
+    loop.operands = (loop, loop.operands[0])  # LLVM wants a loop's metadata to begin with itself
+    branch.set_metadata("llvm.loop", loop)
 
 
 def _store_tile(
@@ -176,8 +187,8 @@ def _store_tile(
             store(added=False)
 
 
-def _make_tile(nv: int, masked: bool) -> Any:
-    """The micro-kernel for nv vectors; `masked` if the tile may reach over the right edge of C."""
+def _make_tile(mr: int, nv: int, masked: bool) -> Any:
+    """The micro-kernel for mr rows of nv vectors; `masked` if it may reach over the right edge of C."""
 
     @_emitted
     def tile(typing, like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):  # type: ignore[no-untyped-def]
@@ -188,7 +199,8 @@ def _make_tile(nv: int, masked: bool) -> Any:
             vectors = _Vectors(builder, like)
             masks = [vectors.mask(v, width) if masked else None for v in range(nv)]
             a, b, c = vectors.pointer(a), vectors.pointer(b), vectors.pointer(c)
-            sums = _sum_over_k(vectors, a, rs, cs, b, bs, k_len, height, masks)
+            rows = [vectors.clamped_row(a, i, height, rs) for i in range(mr)]
+            sums = _sum_over_k(vectors, rows, cs, b, bs, k_len, masks)
             _store_tile(vectors, sums, c, ldc, height, masks, add)
             return context.get_dummy_value()
 
@@ -197,9 +209,10 @@ def _make_tile(nv: int, masked: bool) -> Any:
     return tile
 
 
-_tile_full = _make_tile(NV, masked=False)
-_tile_edge = _make_tile(NV, masked=True)
-_tile_narrow = _make_tile(1, masked=True)
+_tile_full = _make_tile(MR, NV, masked=False)
+_tile_edge = _make_tile(MR, NV, masked=True)
+_tile_narrow = _make_tile(MR, 1, masked=True)
+_tile_thin = _make_tile(THIN, 4, masked=True)
 
 
 @_emitted
@@ -221,27 +234,28 @@ def _copy_rows(typing, like, source, stride, rows, width, out, ld):  # type: ign
 
 
 @_emitted
-def _transpose_square(typing, like, source, stride, out, ld):  # type: ignore[no-untyped-def]
-    """out[i, j] = source[j, i] for a square as wide as one vector."""
+def _transpose_square(typing, like, source, stride, rows, width, out, ld):  # type: ignore[no-untyped-def]
+    """out[i, j] = source[j, i] for i < rows, j < width, both at most one vector's length."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, source, stride, out, ld = args
+        _, source, stride, rows, width, out, ld = args
         vectors = _Vectors(builder, like)
-        source, out = vectors.pointer(source), vectors.pointer(out)
+        source, out, mask = vectors.pointer(source), vectors.pointer(out), vectors.mask(0, rows)
         n, half = vectors.lanes, vectors.lanes // 2
-        rows = [vectors.load(vectors.row(source, I64(i), stride)) for i in range(n)]
+        pack = [vectors.load(vectors.clamped_row(source, i, width, stride), mask=mask) for i in range(n)]
         shuffles = []
         for start in (0, half):
             lanes = [lane for i in range(start, start + half) for lane in (i, n + i)]
             shuffles.append(ir.Constant(ir.VectorType(I32, n), lanes))
         for _ in range(n.bit_length() - 1):  # log2(n) times: shuffle the two halves of the pack together
-            pairs = zip(rows[:half], rows[half:], strict=True)
-            rows = [builder.shuffle_vector(p, q, lanes) for p, q in pairs for lanes in shuffles]
-        for i, row in enumerate(rows):
-            vectors.store(row, vectors.row(out, I64(i), ld))
+            pairs = zip(pack[:half], pack[half:], strict=True)
+            pack = [builder.shuffle_vector(p, q, lanes) for p, q in pairs for lanes in shuffles]
+        for i, column in enumerate(pack):
+            with builder.if_then(builder.icmp_signed("<", I64(i), rows)):
+                vectors.store(column, vectors.row(out, I64(i), ld))
         return context.get_dummy_value()
 
-    return types.void(like, *[types.intp] * 4), codegen
+    return types.void(like, *[types.intp] * 6), codegen
 
 
 @_emitted
@@ -263,15 +277,35 @@ def _pack(like: Array, source: int, rs: int, cs: int, rows: int, width: int, out
     if cs == size:
         _copy_rows(like, source, rs, rows, width, out, ld)
         return
-    lanes = VECTOR_BYTES // size
-    square_rows = rows - rows % lanes if rs == size else 0
-    square_width = width - width % lanes
-    for r in range(0, square_rows, lanes):
-        for j in range(0, square_width, lanes):
-            _transpose_square(like, source + r * rs + j * cs, cs, out + r * ld + j * size, ld)
-    for j in range(width):
-        for r in range(square_rows if j < square_width else 0, rows):
+    if rs == size:
+        lanes = VECTOR_BYTES // size
+        for r in range(0, rows, lanes):
+            for j in range(0, width, lanes):
+                corner, to = source + r * rs + j * cs, out + r * ld + j * size
+                _transpose_square(like, corner, cs, min(lanes, rows - r), min(lanes, width - j), to, ld)
+        return
+    for r in range(rows):
+        for j in range(width):
             _copy_element(like, source + r * rs + j * cs, out + r * ld + j * size)
+
+
+@jit(cache=False)
+def _pack_panels(c: Array, b: int, b_rs: int, b_cs: int, K: int, N: int, out: int) -> None:
+    """Copies B into panels of NR columns, each K x NR, one after the other."""
+    size = c.itemsize
+    NR = NV * (VECTOR_BYTES // size)
+    for j in range(0, N, NR):
+        _pack(c, b + j * b_cs, b_rs, b_cs, K, min(NR, N - j), out + j * K * size, NR * size)
+
+
+@jit(cache=False)
+def _thin_row(
+    c: Array, a: int, rs: int, cs: int, b: int, bs: int, C: int, ldc: int, M: int, K: int, N: int, add: int
+) -> None:
+    """One or two rows of A: B is read in place, four vectors at a time."""
+    for j in range(0, N, 4 * VECTOR_BYTES // c.itemsize):
+        at = j * c.itemsize
+        _tile_thin(c, a, rs, cs, b + at, bs, C + at, ldc, K, M, N - j, add)
 
 
 @jit(cache=False)
@@ -281,37 +315,35 @@ def _block(
 ) -> None:  # fmt: skip
     """C = A B for one thread's block, given by addresses and byte strides; `buffer` holds the panels."""
     size = c.itemsize
-    lanes = VECTOR_BYTES // size
-    NR = NV * lanes
+    NR = NV * (VECTOR_BYTES // size)
     pack_b = b_cs != size or M > 4 * MR  # few rows would not pay for the packing
-    pack_a = a_cs != size and N > NR
-    panels_of_b = (buffer + LINE - 1) // LINE * LINE
-    for js in range(0, N, NC):
-        je = min(js + NC, N)
-        for ks in range(0, K, KC):
-            k_len = min(KC, K - ks)
-            bp, bs, panel = b + ks * b_rs, b_rs, b_cs * NR
+    pack_a = abs(a_cs) >= PAGE and N > 4 * NR  # each step of k would be in another page
+    b_panels = (buffer + LINE - 1) // LINE * LINE
+    a_panel = b_panels + KC * NC * size
+    for j in range(0, N, NC):
+        for k in range(0, K, KC):
+            k_len = min(KC, K - k)
+            bk, bs, panel = b + k * b_rs + j * b_cs, b_rs, NR * size
             if pack_b:
-                bs, panel = NR * size, k_len * NR * size
-                for j in range(js, je, NR):
-                    bp = panels_of_b + (j - js) // NR * panel
-                    _pack(c, b + ks * b_rs + j * b_cs, b_rs, b_cs, k_len, min(NR, je - j), bp, bs)
-                bp = panels_of_b - js // NR * panel
+                _pack_panels(c, bk, b_rs, b_cs, k_len, min(NC, N - j), b_panels)
+                bk, bs, panel = b_panels, NR * size, k_len * NR * size
             for i in range(0, M, MR):
-                height = min(MR, M - i)
-                ap, rs, cs = a + i * a_rs + ks * a_cs, a_rs, a_cs
+                height, bp, cij = min(MR, M - i), bk, C + i * ldc + j * size
+                ap, rs, cs = a + i * a_rs + k * a_cs, a_rs, a_cs
+                if height <= THIN and not pack_b:
+                    _thin_row(c, ap, rs, cs, bp, bs, cij, ldc, height, k_len, min(NC, N - j), k)
+                    continue
                 if pack_a:
-                    ap = panels_of_b + KC * NC * size
-                    _pack(c, a + i * a_rs + ks * a_cs, a_cs, a_rs, k_len, height, ap, MR * size)
-                    rs, cs = size, MR * size
-                for j in range(js, je, NR):
-                    width, bj, cij = je - j, bp + j // NR * panel, C + i * ldc + j * size
-                    if width >= NR:
-                        _tile_full(c, ap, rs, cs, bj, bs, cij, ldc, k_len, height, width, ks)
-                    elif width > lanes:
-                        _tile_edge(c, ap, rs, cs, bj, bs, cij, ldc, k_len, height, width, ks)
+                    _pack(c, ap, a_cs, a_rs, k_len, height, a_panel, MR * size)
+                    ap, rs, cs = a_panel, size, MR * size
+                for left in range(min(NC, N - j), 0, -NR):
+                    if left >= NR:
+                        _tile_full(c, ap, rs, cs, bp, bs, cij, ldc, k_len, height, left, k)
+                    elif 2 * left > NR:
+                        _tile_edge(c, ap, rs, cs, bp, bs, cij, ldc, k_len, height, left, k)
                     else:
-                        _tile_narrow(c, ap, rs, cs, bj, bs, cij, ldc, k_len, height, width, ks)
+                        _tile_narrow(c, ap, rs, cs, bp, bs, cij, ldc, k_len, height, left, k)
+                    bp, cij = bp + panel, cij + NR * size
 
 
 def _product(a: Array, b: Array, c: Array, buffers: Array) -> None:
