@@ -4,6 +4,8 @@ Read in this order: engine, walk, ops/elementwise, tensor, nn/module. Nothing he
 kernels come when the first product is computed.
 """
 
+from importlib import import_module
+
 from microtensor import autograd
 from microtensor.create import (
     arange,
@@ -57,3 +59,12 @@ from microtensor.tensor import Tensor, as_tensor
 __version__ = "0.1.0"
 
 float, double, long, int = float32, float64, int64, int32  # PyTorch's second names
+
+
+_LAZY = ("data", "kernels", "nn", "ops", "optim", "testing", "train", "utils", "viz")  # loaded when first named
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,322 @@
+"""Module and Parameter: a tree of named tensors with a forward. It knows tensors, and nothing of any layer.
+
+Attributes are registered by being set: a Parameter, a Module, or a buffer of `register_buffer`. Names are the
+paths through the tree, joined by dots.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from microtensor import dtypes
+from microtensor.mode import no_grad
+from microtensor.tensor import Tensor, as_tensor
+
+__all__ = ["Module", "Parameter"]
+
+M = TypeVar("M", bound="Module")
+
+
+class Parameter(Tensor):
+    """A tensor that a module trains: registered when it is set as an attribute. It shares data's memory."""
+
+    def __new__(cls, data: Any, requires_grad: bool = True) -> Parameter:
+        source = as_tensor(data)
+        parameter: Parameter = Tensor.__new__(cls)
+        parameter.array, parameter.version = source.array, source.version
+        parameter.grad_fn = parameter.grad = parameter.name = parameter.base = None
+        parameter._requires_grad = False
+        parameter.requires_grad_(requires_grad)
+        return parameter
+
+    def __repr__(self) -> str:
+        return f"Parameter containing:\n{super().__repr__()}"
+
+
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook off again."""
+
+    _ids = itertools.count()
+
+    def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
+        self._hooks, self._id = hooks, next(self._ids)
+        hooks[self._id] = hook
+
+    def remove(self) -> None:
+        """Take the hook off; a second time does nothing."""
+        self._hooks.pop(self._id, None)
+
+
+class Module:
+    """Base of all layers and models: set parameters and modules as attributes in __init__, write `forward`.
+
+    >>> from microtensor import nn
+    >>> class Twice(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.linear = nn.Linear(3, 3)
+    ...     def forward(self, x):
+    ...         return self.linear(self.linear(x))
+    >>> [name for name, _ in Twice().named_parameters()]
+    ['linear.weight', 'linear.bias']
+    """
+
+    training: bool
+
+    def __init__(self) -> None:
+        tables = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+        for table in tables:
+            object.__setattr__(self, table, {})
+        object.__setattr__(self, "_transient", set())  # names of buffers that no checkpoint holds
+        object.__setattr__(self, "training", True)
+
+    # --- attributes ------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        tables = self.__dict__
+        if "_parameters" not in tables:
+            raise AttributeError(
+                f"{type(self).__name__}: cannot set {name!r} before the module exists; call super().__init__() first"
+            )
+        if isinstance(value, Parameter):
+            self._move(name, self._parameters, value)
+        elif isinstance(value, Module):
+            self._move(name, self._modules, value)
+        elif name in self._parameters:
+            if value is not None:
+                raise TypeError(
+                    f"{type(self).__name__}: {name} is a parameter and cannot become {type(value).__name__}; "
+                    f"set an nn.Parameter, None, or change its values with copy_() under no_grad"
+                )
+            self._parameters[name] = None
+        elif name in self._buffers:
+            self._buffers[name] = value
+        else:
+            self._modules.pop(name, None)
+            object.__setattr__(self, name, value)
+
+    def _move(self, name: str, table: dict[str, Any], value: Any) -> None:
+        for other in (self._parameters, self._buffers, self._modules):
+            if other is not table:
+                other.pop(name, None)
+        self.__dict__.pop(name, None)
+        table[name] = value
+
+    def __getattr__(self, name: str) -> Any:  # only called when normal look-up found nothing
+        for table in ("_parameters", "_buffers", "_modules"):
+            found = self.__dict__.get(table, {})
+            if name in found:
+                return found[name]
+        raise AttributeError(f"{type(self).__name__}: has no attribute {name!r}; set it in __init__")
+
+    def __delattr__(self, name: str) -> None:
+        for table in (self._parameters, self._buffers, self._modules):
+            if name in table:
+                del table[name]
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+
+    def register_parameter(self, name: str, parameter: Parameter | None) -> None:
+        """Set a parameter; None keeps the name for one that is left out (bias=False)."""
+        self.__dict__.pop(name, None)
+        self._parameters[name] = parameter
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """A tensor that belongs to the module but is not trained; saved in checkpoints if persistent."""
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"register_buffer: {name} is {type(tensor).__name__}; make it a tensor or None")
+        self._move(name, self._buffers, tensor)
+        (self._transient.discard if persistent else self._transient.add)(name)
+
+    def add_module(self, name: str, module: Module) -> None:
+        """Set a child module under a name that may be no Python name."""
+        self._move(name, self._modules, module)
+
+    # --- walking the tree ------------------------------------------------------------------------------------
+
+    def named_modules(self, prefix: str = "", _seen: set[int] | None = None) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each once, with their paths."""
+        seen = set() if _seen is None else _seen
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        yield prefix, self
+        for name, child in self.named_children():
+            yield from child.named_modules(_join(prefix, name), seen)
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules set on this one, with their names."""
+        yield from ((name, child) for name, child in self._modules.items() if child is not None)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def children(self) -> Iterator[Module]:
+        """The modules set on this one."""
+        return (child for _, child in self.named_children())
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """Every parameter once, under the first of its names; two modules may share one (tied weights)."""
+        return self._named("_parameters", prefix, recurse)
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """Every buffer once, with its path."""
+        return self._named("_buffers", prefix, recurse)
+
+    def _named(self, table: str, prefix: str, recurse: bool, once: bool = True) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+            for name, tensor in getattr(module, table).items():
+                if tensor is not None and not (once and id(tensor) in seen):
+                    seen.add(id(tensor))
+                    yield _join(path, name), tensor
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Every parameter once: what an optimiser takes."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Every buffer once."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    # --- state -----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Path → tensor of all parameters and persistent buffers, sharing memory with the module.
+
+        A tied parameter stands under each of its names, as in PyTorch.
+        """
+        return {name: tensor.detach() for name, tensor in self._state()}
+
+    def _state(self) -> Iterator[tuple[str, Tensor]]:
+        for path, module in self.named_modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    yield _join(path, name), parameter
+            for name, buffer in module._buffers.items():
+                if buffer is not None and name not in module._transient:
+                    yield _join(path, name), buffer
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Copy values into the parameters and buffers, which stay the same objects.
+
+        Everything is checked before anything is changed.
+        Raises: RuntimeError naming every missing, unexpected (unless strict=False) and misshaped entry.
+        """
+        own = dict(self._state())
+        given = {name: as_tensor(value) for name, value in state_dict.items()}
+        faults = [f"{n} has shape {given[n].shape}, not {t.shape}" for n, t in own.items()
+                  if n in given and given[n].shape != t.shape]  # fmt: skip
+        if strict:
+            faults += [f"{n} is missing" for n in own if n not in given]
+            faults += [f"{n} is unexpected" for n in given if n not in own]
+        if faults:
+            raise RuntimeError(
+                f"load_state_dict: {type(self).__name__} does not fit: {'; '.join(faults)}; load what was saved from "
+                f"the same architecture, or strict=False for missing and unexpected names"
+            )
+        with no_grad():
+            for name, tensor in own.items():
+                if name in given:
+                    tensor.copy_(given[name])
+
+    def train(self: M, mode: bool = True) -> M:
+        """Training behaviour (dropout on) for this module and all below."""
+        for module in self.modules():
+            object.__setattr__(module, "training", bool(mode))
+        return self
+
+    def eval(self: M) -> M:
+        """Evaluation behaviour (dropout off) for this module and all below."""
+        return self.train(False)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters (or set them to zero)."""
+        for parameter in self.parameters():
+            if set_to_none or parameter.grad is None:
+                parameter.grad = None
+            else:
+                parameter.grad = parameter.grad.detach() * 0
+
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        """Train all parameters below, or freeze them."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def apply(self: M, function: Callable[[Module], Any]) -> M:
+        """Call function on every module below, then on this one: for initialising."""
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
+
+    def to(self: M, *args: Any, **kwargs: Any) -> M:
+        """Floating parameters and buffers in another dtype; device may be "cpu"."""
+        for module in self.modules():
+            for table in (module._parameters, module._buffers):
+                for tensor in table.values():
+                    if tensor is not None and dtypes.floating(tensor.dtype):
+                        tensor.data = tensor.detach().to(*args, **kwargs)
+                        tensor.grad = None if tensor.grad is None else tensor.grad.to(*args, **kwargs)
+        return self
+
+    def double(self: M) -> M:
+        """All floating parameters and buffers as float64."""
+        return self.to(dtypes.float64)
+
+    def float(self: M) -> M:
+        """All floating parameters and buffers as float32."""
+        return self.to(dtypes.float32)
+
+    # --- calling ---------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes: written by each subclass."""
+        raise NotImplementedError(f"{type(self).__name__}: has no forward; define forward(self, …)")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._forward_pre_hooks or self._forward_hooks:
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for hook in list(self._forward_pre_hooks.values()):
+            changed = hook(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        result = self.forward(*args, **kwargs)
+        for hook in list(self._forward_hooks.values()):
+            changed = hook(self, args, result)
+            result = result if changed is None else changed
+        return result
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, args) before each forward; what it returns, if not None, replaces the arguments."""
+        return RemovableHandle(self._forward_pre_hooks, hook)
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, args, output) after each forward; what it returns, if not None, is the output."""
+        return RemovableHandle(self._forward_hooks, hook)
+
+    # --- printing --------------------------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What a subclass wants to see between the brackets of its name."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
+        if not lines:
+            return f"{type(self).__name__}({self.extra_repr()})"
+        return f"{type(self).__name__}({self.extra_repr()}\n  " + "\n  ".join(lines) + "\n)"
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
