@@ -25,6 +25,10 @@ _HOME = {
     "cross_entropy_backward": "rows",
     "adam_step": "pointwise",
     "embedding_backward": "pointwise",
+    "erf_forward": "pointwise",
+    "gelu_backward": "pointwise",
+    "gelu_forward": "pointwise",
+    "sq_sum": "pointwise",
 }
 
 

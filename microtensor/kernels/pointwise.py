@@ -1,0 +1,287 @@
+"""Kernels that treat every element by itself, GELU and Adam, and two sums that must be the same on every run.
+
+A fused pass reads and writes each array once, where a chain of NumPy calls does so at every step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from microtensor.kernels.layout import Array, as_rows, contiguous
+from microtensor.kernels.threads import jit, jit_both, run
+
+SUM_BLOCK = 8192
+"""Elements whose squares are added up in one go: fixed, so that no sum depends on the number of threads."""
+
+COLUMNS = 32
+"""Columns of an embedding's gradient that one thread adds up at a time: two cache lines of float32."""
+
+
+# ---- GELU ----
+
+
+def _exp(x: Any) -> Any:
+    """eˣ for x ≤ 0; in float32 the vectorising one of rows.py, where it is explained. It stands here a second
+    time because numba's disk cache does not notice that a helper in another file has changed.
+    """
+    return math.exp(x)
+
+
+@overload(_exp, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
+def _compiled_exp(x: Any) -> Any:
+    F, I = np.float32, np.int32
+    P = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+
+    def exp32(x: Any) -> Any:
+        shifted = x * F(1.4426950408889634) + F(12582912.0)
+        n = shifted - F(12582912.0)
+        r = x - n * F(0.693359375) + n * F(2.12194440e-4)
+        p = F(0)
+        for c in P:
+            p = p * r + F(c)
+        y = p * (r * r) + r + F(1)
+        return F(0) if x < F(-87.33654) else y * I((F(shifted).view(I) + 127) << 23).view(F)
+
+    def exp64(x: Any) -> Any:
+        return math.exp(x)
+
+    return exp32 if x == types.float32 else exp64
+
+
+def _upper_tail(z: Any) -> Any:
+    """1 − Φ(z) for z ≥ 0, Φ being the normal distribution: ½ erfc(z / √2), in float32 to 1e-7 (absolute).
+
+    Source: Abramowitz & Stegun 1964, eq. 7.1.26, which vectorises; in float64 the C library's erfc.
+    """
+    return 0.5 * math.erfc(z * math.sqrt(0.5))
+
+
+@overload(_upper_tail, jit_options={"error_model": "numpy"})
+def _compiled_upper_tail(z: Any) -> Any:
+    F = np.float32
+    A = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+    SLOPE, ROOT_HALF = 0.3275911 * math.sqrt(0.5), math.sqrt(0.5)
+
+    def tail32(z: Any) -> Any:
+        t = F(1) / (F(1) + F(SLOPE) * z)
+        p = F(0)
+        for c in A:
+            p = (p + F(c)) * t
+        return F(0.5) * p * _exp(F(-0.5) * z * z)
+
+    def tail64(z: Any) -> Any:
+        return 0.5 * math.erfc(z * ROOT_HALF)
+
+    return tail32 if z == types.float32 else tail64
+
+
+def _gelu(x: Array, y: Array) -> None:
+    one = x.dtype.type(1)
+    for i in numba.prange(x.size):
+        tail = _upper_tail(abs(x[i]))
+        y[i] = x[i] * (tail if x[i] < 0 else one - tail)
+
+
+def _gelu_back(g: Array, x: Array, gx: Array) -> None:
+    F = x.dtype.type
+    one, half, peak = F(1), F(0.5), F(1 / math.sqrt(2 * math.pi))
+    for i in numba.prange(x.size):
+        tail = _upper_tail(abs(x[i]))
+        density = peak * _exp(-half * x[i] * x[i])
+        gx[i] = g[i] * ((tail if x[i] < 0 else one - tail) + x[i] * density)
+
+
+def _gelu_tanh(x: Array, y: Array) -> None:
+    F = x.dtype.type
+    zero, one, a, b = F(0), F(1), F(math.sqrt(8 / math.pi)), F(0.044715)
+    for i in numba.prange(x.size):
+        u = a * (x[i] + b * x[i] * x[i] * x[i])
+        e = _exp(-abs(u))
+        y[i] = x[i] * ((e if u < zero else one) / (one + e))
+
+
+def _gelu_tanh_back(g: Array, x: Array, gx: Array) -> None:
+    F = x.dtype.type
+    zero, one, three, a, b = F(0), F(1), F(3), F(math.sqrt(8 / math.pi)), F(0.044715)
+    for i in numba.prange(x.size):
+        u = a * (x[i] + b * x[i] * x[i] * x[i])
+        e = _exp(-abs(u))
+        s = (e if u < zero else one) / (one + e)
+        slope = e / ((one + e) * (one + e)) * a * (one + three * b * x[i] * x[i])  # ds/dx
+        gx[i] = g[i] * (s + x[i] * slope)
+
+
+_gelu_kernels, _gelu_back_kernels = jit_both(_gelu), jit_both(_gelu_back)
+_gelu_tanh_kernels, _gelu_tanh_back_kernels = jit_both(_gelu_tanh), jit_both(_gelu_tanh_back)
+
+
+def gelu_forward(x: Array, approximate: bool = False) -> Array:
+    """y = x Φ(x), Φ(x) = ½ (1 + erf(x / √2)).
+
+    approximate: Φ(x) ≈ ½ (1 + tanh u) = σ(2u) with u = √(2/π) (x + 0.044715 x³).
+    Shapes: x (...) → (...)
+    Source: Hendrycks & Gimpel 2016, §2. σ(2u) from e^(−2|u|) keeps the digits that 1 + tanh u cancels.
+    """
+    flat = contiguous(x).reshape(-1)
+    y = np.empty_like(flat)
+    cost = 0.4 if x.itemsize == 4 else 15
+    run(cost * x.size, *(_gelu_tanh_kernels if approximate else _gelu_kernels), flat, y)
+    return y.reshape(x.shape)
+
+
+def gelu_backward(g: Array, x: Array, approximate: bool = False) -> Array:
+    """gx = g · (Φ(x) + x Φ′(x)), Φ′(x) = e^(−x²/2) / √(2π), or the derivative of σ(2u).
+
+    Shapes: g, x (...) → (...)
+    """
+    flat = contiguous(x).reshape(-1)
+    gx = np.empty_like(flat)
+    cost = 0.6 if x.itemsize == 4 else 20
+    kernels = _gelu_tanh_back_kernels if approximate else _gelu_back_kernels
+    run(cost * x.size, *kernels, contiguous(g).reshape(-1), flat, gx)
+    return gx.reshape(x.shape)
+
+
+def _erf(x: Array, y: Array) -> None:
+    for i in numba.prange(x.size):
+        y[i] = math.erf(x[i])
+
+
+_erf_kernels = jit_both(_erf)
+
+
+def erf_forward(x: Array) -> Array:
+    """y = 2/√π ∫₀ˣ e^(−t²) dt, the C library's.
+
+    Shapes: x (...) → (...)
+    """
+    flat = contiguous(x).reshape(-1)
+    y = np.empty_like(flat)
+    run(10 * x.size, *_erf_kernels, flat, y)
+    return y.reshape(x.shape)
+
+
+# ---- Adam ----
+
+
+def _adam(
+    p: Array, g: Array, m: Array, v: Array, shrink: float, decay: float, beta1: float, beta2: float,
+    rate: float, root: float, eps: float,
+) -> None:  # fmt: skip
+    F = p.dtype.type  # a float64 constant would make every operation of the loop a float64 one
+    shrink_, decay_, rate_, root_, eps_ = F(shrink), F(decay), F(rate), F(root), F(eps)
+    rest1, beta2_, rest2 = F(1 - beta1), F(beta2), F(1 - beta2)
+    for i in numba.prange(p.size):
+        gradient = g[i] + decay_ * p[i]
+        first = m[i] + rest1 * (gradient - m[i])
+        second = beta2_ * v[i] + rest2 * (gradient * gradient)
+        m[i] = first
+        v[i] = second
+        p[i] = shrink_ * p[i] - rate_ * (first / (math.sqrt(second) * root_ + eps_))
+
+
+_adam_kernels = jit_both(_adam)
+
+
+def adam_step(
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    step: int,
+) -> None:
+    """One step of Adam or AdamW (decoupled), in place on p, m and v, in one pass. step counts from 1.
+
+    Adam:  g ← g + weight_decay · p.  AdamW:  p ← p − lr · weight_decay · p.  Then
+    m ← m + (1 − β₁)(g − m);  v ← β₂ v + (1 − β₂) g²;  p ← p − lr · m̂ / (√v̂ + eps),
+    with m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ).
+
+    Shapes: p, g, m, v alike; p, m, v C-contiguous.
+    Raises: ValueError if p, m or v is not C-contiguous and writable: a copy would be updated instead.
+    Source: Kingma & Ba 2015, Algorithm 1; Loshchilov & Hutter 2019, Algorithm 2 (its α = lr, as in PyTorch).
+    """
+    for name, array in (("p", p), ("m", m), ("v", v)):
+        if not array.flags.carray:
+            raise ValueError(
+                f"adam_step: {name} has strides {array.strides} for shape {array.shape}, or is read-only; "
+                f"keep it as a writable np.ascontiguousarray({name})"
+            )
+    shrink, decay = (1 - lr * weight_decay, 0.0) if decoupled else (1.0, float(weight_decay))
+    rate, root = lr / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
+    arrays = p.reshape(-1), contiguous(g).reshape(-1), m.reshape(-1), v.reshape(-1)
+    run(0.6 * p.size, *_adam_kernels, *arrays, shrink, decay, beta1, beta2, rate, root, eps)
+
+
+# ---- sums ----
+
+
+@jit(fastmath=True, cache=False)
+def _block_of_squares(g: Array) -> float:
+    s = 0.0
+    for i in range(g.size):
+        x = np.float64(g[i])
+        s += x * x
+    return s
+
+
+def _sq_sum(g: Array, partial: Array) -> float:
+    for block in numba.prange(partial.size):
+        i = block * SUM_BLOCK
+        partial[block] = _block_of_squares(g[i : i + SUM_BLOCK])
+    s = 0.0
+    for block in range(partial.size):  # one thread, in order
+        s += partial[block]
+    return s
+
+
+_sq_sum_kernels = jit_both(_sq_sum)
+
+
+def sq_sum(g: Array) -> float:
+    """Σ g², in float64 and in the same order on every run, however many threads there are.
+
+    Shapes: g (...) → a Python float
+    """
+    flat = contiguous(g).reshape(-1)
+    partial = np.empty(-(-flat.size // SUM_BLOCK))
+    return float(run(0.1 * flat.size, *_sq_sum_kernels, flat, partial))
+
+
+def _embedding_back(g: Array, index: Array, gw: Array) -> None:
+    for block in numba.prange((gw.shape[1] + COLUMNS - 1) // COLUMNS):
+        first = block * COLUMNS
+        last = min(first + COLUMNS, gw.shape[1])
+        for i in range(index.size):
+            row = index[i]
+            for j in range(first, last):
+                gw[row, j] += g[i, j]
+
+
+_embedding_back_kernels = jit_both(_embedding_back)
+
+
+def embedding_backward(g: Array, idx: Array, n_rows: int) -> Array:
+    """gw[r] = Σ g[i] over all i with idx[i] = r, added in the order of i: the same bits on every run.
+
+    Threads share the columns, not the positions i: two positions may name one row, and where two threads add
+    to one row, updates get lost.
+
+    Shapes: g (..., C), idx (...) int64 in 0 … n_rows − 1 → (n_rows, C)
+    """
+    rows, index = as_rows(g), contiguous(idx).reshape(-1)
+    gw = np.zeros((n_rows, rows.shape[1]), rows.dtype)
+    run(0.4 * rows.size, *_embedding_back_kernels, rows, index, gw)
+    return gw
