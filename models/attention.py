@@ -1,0 +1,200 @@
+"""Attention as the lecture and the paper state it: masks, scaled dot-product attention, multi-head attention.
+
+A boolean mask means True = may attend, everywhere. Names follow "Attention Is All You Need", §3.2 (Vaswani et
+al. 2017) and the lecture: Q = X W^Q, Attention(Q, K, V) = softmax(Q Kᵀ/√d_k) V, MultiHead = Concat(head_i) W^O.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+import microtensor as mt
+import microtensor.nn.functional as F
+from microtensor import Tensor, nn
+
+__all__ = [
+    "MultiHeadAttention",
+    "causal_mask",
+    "combine_masks",
+    "padding_mask",
+    "scaled_dot_product_attention",
+]
+
+
+def causal_mask(T: int) -> Tensor:
+    """(T, T), True at (t, s) where s ≤ t: position t attends to itself and to what came before.
+
+    Source: the paper, §3.2.3 (masked self-attention in the decoder); the lecture, decoder layer.
+    """
+    return mt.tril(mt.ones(T, T, dtype=mt.bool))
+
+
+def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
+    """ids (B, S) → (B, 1, 1, S), True where a token is no padding: broadcasts over heads and queries."""
+    return (ids != pad_id).reshape(ids.shape[0], 1, 1, ids.shape[1])
+
+
+def combine_masks(*masks: Tensor | None) -> Tensor | None:
+    """Who may attend by all of the boolean masks; None stands for no restriction."""
+    present = [m for m in masks if m is not None]
+    return functools.reduce(mt.logical_and, present) if present else None
+
+
+def scaled_dot_product_attention(
+    Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, and the weights A = softmax(…) before dropout.
+
+    Shapes: Q (..., T, d_k), K (..., S, d_k), V (..., S, d_v), mask broadcast to (..., T, S) → (..., T, d_v), (..., T, S)
+    A boolean mask is True where a query may attend; a float mask is added to the scores. A query that may
+    attend to nothing gets weights 0 and an output of 0. Source: the paper, eq. 1; the lecture.
+    """
+    S = Q @ K.mT * (1.0 / math.sqrt(Q.shape[-1]))  # (..., T, S)
+    if mask is not None:
+        S = S.masked_fill(~mask, -math.inf) if mask.dtype == mt.bool else S + mask
+    A = S.softmax(-1)
+    return F.dropout(A, dropout) @ V, A
+
+
+class MultiHeadAttention(nn.Module):
+    """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
+
+    All heads are computed at once: W^Q holds W_1^Q … W_h^Q side by side, each d_model × d_k with d_k = d_v =
+    d_model / h. `forward_per_head` is the textbook's loop over heads and gives the same numbers.
+    Source: the paper, §3.2.2; the lecture, multi-head attention. Differs: biases (the paper has none), as everywhere
+    today (bias=False leaves them out), and an optional dropout on the weights (the paper's §5.4 has none there).
+    """
+
+    def __init__(self, d_model: int, n_heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
+        super().__init__()
+        if n_heads < 1 or d_model % n_heads:
+            raise ValueError(
+                f"MultiHeadAttention: d_model {d_model} is not divisible by n_heads {n_heads}; "
+                f"choose n_heads among its divisors"
+            )
+        self.d_model, self.n_heads, self.d_k, self.dropout = d_model, n_heads, d_model // n_heads, dropout
+        self.q_proj = nn.Linear(d_model, d_model, bias=bias)
+        self.k_proj = nn.Linear(d_model, d_model, bias=bias)
+        self.v_proj = nn.Linear(d_model, d_model, bias=bias)
+        self.out_proj = nn.Linear(d_model, d_model, bias=bias)
+        for projection in self.children():
+            nn.init.xavier_uniform_(projection.weight)
+            if bias:
+                nn.init.zeros_(projection.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        need_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Self-attention of query, or attention of query to key (and value, which defaults to key).
+
+        Shapes: query (B, T, C), key and value (B, S, C), mask broadcast to (B, H, T, S) → (B, T, C); with
+        need_weights also the weights (B, H, T, S), before dropout.
+        Raises: ValueError for shapes that do not fit, with both shapes.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check(query, key, value)
+        mask = self._mask(query, key, mask, is_causal)
+        Q = self._split(self.q_proj(query))  # (B, H, T, d_k)
+        K = self._split(self.k_proj(key))  # (B, H, S, d_k)
+        V = self._split(self.v_proj(value))  # (B, H, S, d_v)
+        heads, A = scaled_dot_product_attention(Q, K, V, mask, self.dropout if self.training else 0.0)
+        B, H, T, D = heads.shape
+        concat = heads.transpose(1, 2).reshape(B, T, H * D)  # (B, T, C)
+        output: Tensor = self.out_proj(concat)
+        return (output, A) if need_weights else output
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(B, T, C) → (B, H, T, d_k): the columns of each head."""
+        B, T, _ = x.shape
+        return x.reshape(B, T, self.n_heads, self.d_k).transpose(1, 2)
+
+    def heads(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Each head's (W_i^Q, W_i^K, W_i^V), as the paper writes them: (d_model, d_k), views of the weights."""
+        for i in range(self.n_heads):
+            columns = slice(i * self.d_k, (i + 1) * self.d_k)
+            yield tuple(p.weight.T[:, columns] for p in (self.q_proj, self.k_proj, self.v_proj))  # type: ignore[misc]
+
+    def forward_per_head(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """The textbook's form: h separate heads of width d_model/h, concatenated, times W^O. Equal to `forward`.
+
+        Shapes: as `forward`; each head's Q_i is (B, T, d_k).
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check(query, key, value)
+        mask = self._mask(query, key, mask, is_causal=False)
+        heads = []
+        for i, (W_Q, W_K, W_V) in enumerate(self.heads()):
+            columns = slice(i * self.d_k, (i + 1) * self.d_k)
+            Q, K, V = (
+                x @ W if p.bias is None else x @ W + p.bias[columns]
+                for x, W, p in zip(
+                    (query, key, value), (W_Q, W_K, W_V), (self.q_proj, self.k_proj, self.v_proj), strict=True
+                )
+            )
+            mask_i = mask if mask is None or mask.shape[1] == 1 else mask[:, i : i + 1]
+            head, _ = scaled_dot_product_attention(
+                Q, K, V, None if mask_i is None else mask_i.squeeze(1), self.dropout if self.training else 0.0
+            )
+            heads.append(head)  # (B, T, d_v)
+        output: Tensor = self.out_proj(mt.cat(heads, -1))
+        return output
+
+    # --- checks ----------------------------------------------------------------------------------------------
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if x.ndim != 3 or x.shape[2] != self.d_model or x.shape[0] != query.shape[0]:
+                raise ValueError(
+                    f"MultiHeadAttention: {name} has shape {x.shape}, query {query.shape}; make each (B, length, "
+                    f"{self.d_model}) with one B"
+                )
+        if key.shape[1] != value.shape[1]:
+            raise ValueError(f"MultiHeadAttention: key {key.shape} and value {value.shape} differ in length; make "
+                             f"them one for one")  # fmt: skip
+
+    def _mask(self, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
+        """The mask as four axes that broadcast to (B, H, T, S)."""
+        B, T, S = query.shape[0], query.shape[1], key.shape[1]
+        if is_causal:
+            if mask is not None and mask.dtype != mt.bool:
+                raise TypeError(
+                    f"MultiHeadAttention: is_causal beside a {mask.dtype} mask; put −inf into that mask"
+                )
+            if T != S:
+                raise ValueError(
+                    f"MultiHeadAttention: is_causal with {T} queries and {S} keys; it needs as many of each"
+                )
+            mask = combine_masks(causal_mask(T), mask if mask is None else self._four_axes(mask, B, T, S))
+        return None if mask is None else self._four_axes(mask, B, T, S)
+
+    def _four_axes(self, mask: Tensor, B: int, T: int, S: int) -> Tensor:
+        want = (B, self.n_heads, T, S)
+        if mask.dtype not in (mt.bool, mt.float32, mt.float64):
+            raise TypeError(f"MultiHeadAttention: the mask is {mask.dtype}; make it boolean (True = may attend), as "
+                            f"in mask.bool()")  # fmt: skip
+        shape = {2: (1, 1, *mask.shape), 3: (mask.shape[0], 1, *mask.shape[1:]), 4: mask.shape}.get(
+            mask.ndim, ()
+        )
+        if len(shape) != 4 or any(n not in (1, w) for n, w in zip(shape, want, strict=True)):
+            raise ValueError(
+                f"MultiHeadAttention: a mask of shape {mask.shape} does not broadcast to (B, H, T, S) = {want}; "
+                f"give (T, S), (B, T, S) or (B, H, T, S), where 1 may stand for any of them"
+            )
+        return mask.reshape(shape)

@@ -1,0 +1,59 @@
+"""Where a token stands: fixed sinusoids that are added to the embeddings.
+
+Self-attention is permutation-equivariant, so without them a model could not tell the order of its input.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import microtensor as mt
+import microtensor.nn.functional as F
+from microtensor import Tensor, nn
+
+__all__ = ["PositionalEncoding", "sinusoidal_encoding"]
+
+
+def sinusoidal_encoding(length: int, d_model: int) -> Tensor:
+    """PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i+1) = cos(p / 10000^(2i/d_model)).
+
+    Shapes: → (length, d_model), sine and cosine interleaved; an odd d_model ends in a sine.
+    The wavelengths grow geometrically from 2π towards 10000 · 2π, and PE(p + k) is a fixed linear function of PE(p).
+    Source: the paper, §3.5; the lecture, sinusoidal positional encoding. Computed in float64, then rounded.
+    """
+    if length < 0 or d_model < 1:
+        raise ValueError(
+            f"sinusoidal_encoding: length {length}, d_model {d_model}; make them at least 0 and 1"
+        )
+    position = np.arange(length, dtype=np.float64)[:, None]  # (length, 1)
+    rate = np.exp(np.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))  # (⌈d_model/2⌉,)
+    encoding = np.empty((length, d_model))
+    encoding[:, 0::2] = np.sin(position * rate)
+    encoding[:, 1::2] = np.cos(position * rate[: d_model // 2])
+    return mt.tensor(encoding, dtype=mt.get_default_dtype())
+
+
+class PositionalEncoding(nn.Module):
+    """x̃_p = x_p + PE_p, then dropout. Shapes: (B, T, d_model) → the same.
+
+    Source: the paper, §3.5 and §5.4 (dropout on the sums); the lecture. The table is no parameter and is not saved.
+    Raises: ValueError for sequences longer than max_len.
+    """
+
+    pe: Tensor
+
+    def __init__(self, d_model: int, max_len: int = 5000, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.register_buffer("pe", sinusoidal_encoding(max_len, d_model), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) → (B, T, d_model)"""
+        T, longest = x.shape[-2], self.pe.shape[0]
+        if T > longest:
+            raise ValueError(
+                f"PositionalEncoding: {T} positions, but max_len is {longest}; make max_len larger"
+            )
+        return F.dropout(x + self.pe[:T], self.dropout, self.training)

@@ -1,0 +1,347 @@
+"""The encoder–decoder Transformer of "Attention Is All You Need" (Vaswani et al. 2017), as the lecture states it.
+
+Each class is an equation of the paper. The defaults are the paper's base model; every departure is a switch of
+`TransformerConfig`. It is built of public names only: a user could have written it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import microtensor.nn.functional as F
+from microtensor import Tensor, nn
+from models.attention import MultiHeadAttention, causal_mask, combine_masks, padding_mask
+from models.positional import PositionalEncoding
+
+__all__ = [
+    "Attention",
+    "Decoder",
+    "DecoderLayer",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "Transformer",
+    "TransformerConfig",
+]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+Weights = list[Tensor]  # one (B, H, T, S) per layer
+
+
+class FeedForward(nn.Module):
+    """FFN(z) = max(0, z W_1 + b_1) W_2 + b_2, the same at every position. Shapes: (..., d_model) → the same.
+
+    Source: the paper, eq. 2; the lecture. Switches: activation="gelu"; dropout after it (0 in the paper).
+    """
+
+    def __init__(self, d_model: int, d_ff: int, activation: str = "relu", dropout: float = 0.0) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"FeedForward: activation is {activation!r}; choose among {sorted(ACTIVATIONS)}")
+        self.activation, self.dropout = activation, dropout
+        self.linear1 = nn.Linear(d_model, d_ff)
+        self.linear2 = nn.Linear(d_ff, d_model)
+        for linear in (self.linear1, self.linear2):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(..., d_model) → (..., d_model)"""
+        hidden = ACTIVATIONS[self.activation](self.linear1(z))  # (..., d_ff)
+        output: Tensor = self.linear2(F.dropout(hidden, self.dropout, self.training))
+        return output
+
+
+class SubLayer(nn.Module):
+    """What wraps attention and feed-forward: LayerNorm(x + Dropout(f(x))), the paper's §3.1 and §5.4 ("post").
+
+    norm="pre" is the later x + Dropout(f(LayerNorm(x))) (Xiong et al. 2020), which trains without warm-up.
+    """
+
+    def __init__(self, d_model: int, dropout: float, norm: str) -> None:
+        super().__init__()
+        if norm not in ("post", "pre"):
+            raise ValueError(
+                f'EncoderLayer, DecoderLayer: norm is {norm!r}; choose "post" (the paper) or "pre"'
+            )
+        self.pre, self.dropout = norm == "pre", dropout
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """(B, T, d_model) and a function of it → (B, T, d_model)"""
+        if self.pre:
+            return x + F.dropout(function(self.norm(x)), self.dropout, self.training)
+        y: Tensor = self.norm(x + F.dropout(function(x), self.dropout, self.training))
+        return y
+
+
+class EncoderLayer(nn.Module):
+    """z = LayerNorm(x + MultiHead(x)); out = LayerNorm(z + FFN(z)). Shapes: (B, T, d_model) → the same.
+
+    Source: the paper, §3.1, encoder; the lecture, encoder layer.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int,
+        *,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm: str = "post",
+    ) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d_model, n_heads)
+        self.feed_forward = FeedForward(d_model, d_ff, activation)
+        self.sublayer1 = SubLayer(d_model, dropout, norm)
+        self.sublayer2 = SubLayer(d_model, dropout, norm)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, weights: Weights | None = None) -> Tensor:
+        """x (B, T, d_model), mask as in MultiHeadAttention; the attention weights are appended to `weights`."""
+        z = self.sublayer1(x, lambda h: _attend(self.self_attention, h, h, mask, weights))
+        out: Tensor = self.sublayer2(z, self.feed_forward)
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the encoder's output, then the FFN, each in residual and LayerNorm.
+
+    Shapes: x (B, T, d_model), memory (B, S, d_model) → (B, T, d_model).
+    Source: the paper, §3.1, decoder, and §3.2.3; the lecture, decoder layer.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int,
+        *,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm: str = "post",
+    ) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d_model, n_heads)
+        self.cross_attention = MultiHeadAttention(d_model, n_heads)
+        self.feed_forward = FeedForward(d_model, d_ff, activation)
+        self.sublayer1 = SubLayer(d_model, dropout, norm)
+        self.sublayer2 = SubLayer(d_model, dropout, norm)
+        self.sublayer3 = SubLayer(d_model, dropout, norm)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        *,
+        weights: Weights | None = None,
+        cross_weights: Weights | None = None,
+    ) -> Tensor:
+        """tgt_mask says who in x attends to whom in x (usually causal), memory_mask who attends to what in memory."""
+        y = self.sublayer1(x, lambda h: _attend(self.self_attention, h, h, tgt_mask, weights))
+        z = self.sublayer2(y, lambda h: _attend(self.cross_attention, h, memory, memory_mask, cross_weights))
+        out: Tensor = self.sublayer3(z, self.feed_forward)
+        return out
+
+
+def _attend(
+    attention: MultiHeadAttention, x: Tensor, memory: Tensor, mask: Tensor | None, weights: Weights | None
+) -> Tensor:
+    if weights is None:
+        return attention(x, memory, memory, mask)  # type: ignore[no-any-return]
+    y, A = attention(x, memory, memory, mask, need_weights=True)
+    weights.append(A)
+    return y  # type: ignore[no-any-return]
+
+
+class Encoder(nn.Module):
+    """N fresh encoder layers in a row (never copies of one), and with norm="pre" a LayerNorm at the end."""
+
+    def __init__(
+        self,
+        n_layers: int,
+        d_model: int,
+        n_heads: int,
+        d_ff: int,
+        *,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm: str = "post",
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            EncoderLayer(d_model, n_heads, d_ff, dropout=dropout, activation=activation, norm=norm)
+            for _ in range(n_layers)
+        )
+        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, weights: Weights | None = None) -> Tensor:
+        """(B, T, d_model) → (B, T, d_model)"""
+        for layer in self.layers:
+            x = layer(x, mask, weights=weights)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+class Decoder(nn.Module):
+    """N fresh decoder layers in a row, and with norm="pre" a LayerNorm at the end."""
+
+    def __init__(
+        self,
+        n_layers: int,
+        d_model: int,
+        n_heads: int,
+        d_ff: int,
+        *,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm: str = "post",
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            DecoderLayer(d_model, n_heads, d_ff, dropout=dropout, activation=activation, norm=norm)
+            for _ in range(n_layers)
+        )
+        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        *,
+        weights: Weights | None = None,
+        cross_weights: Weights | None = None,
+    ) -> Tensor:
+        """x (B, T, d_model), memory (B, S, d_model) → (B, T, d_model)"""
+        for layer in self.layers:
+            x = layer(x, memory, tgt_mask, memory_mask, weights=weights, cross_weights=cross_weights)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The sizes and switches of a Transformer. Defaults: the paper's base model (Table 3), its §3.1–3.5 and §5.4.
+
+    shared_vocabulary: the source embedding is the target's too, as the paper does with its one BPE vocabulary for
+    both languages; it needs equal vocabulary sizes. Two alphabets, two embeddings: False.
+    """
+
+    src_vocab_size: int
+    tgt_vocab_size: int
+    d_model: int = 512
+    n_heads: int = 8
+    n_encoder_layers: int = 6
+    n_decoder_layers: int = 6
+    d_ff: int = 2048
+    dropout: float = 0.1
+    max_len: int = 512
+    norm: str = "post"  # "pre": LayerNorm before each sub-layer
+    activation: str = "relu"  # "gelu"
+    tie_weights: bool = True  # §3.4: the output projection is the target embedding's matrix
+    shared_vocabulary: bool = False
+    scale_embeddings: bool = True  # §3.4: embeddings times √d_model
+    pad_id: int = 0
+    bos_id: int = 1
+    eos_id: int = 2
+
+
+@dataclass
+class Attention:
+    """All attention weights of one forward, before dropout: lists of (B, H, T, S), one tensor per layer."""
+
+    encoder: Weights
+    decoder: Weights
+    cross: Weights
+
+
+class Transformer(nn.Module):
+    """The encoder–decoder Transformer: p(tgt_t | tgt_<t, src) = softmax(logits_t).
+
+    Source: the paper, Figure 1 and §3; the lecture, "putting it together". Initial values: Xavier uniform, and
+    N(0, 1/d_model) for embeddings, so that they have variance 1 after × √d_model.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        if c.shared_vocabulary and c.src_vocab_size != c.tgt_vocab_size:
+            raise ValueError(f"Transformer: shared_vocabulary with {c.src_vocab_size} source and {c.tgt_vocab_size} "
+                             f"target tokens; make the sizes equal, or shared_vocabulary=False")  # fmt: skip
+        self.tgt_embedding = nn.Embedding(c.tgt_vocab_size, c.d_model)
+        self.src_embedding = nn.Embedding(c.src_vocab_size, c.d_model)
+        if c.shared_vocabulary:
+            self.src_embedding.weight = self.tgt_embedding.weight
+        self.positions = PositionalEncoding(c.d_model, c.max_len, c.dropout)
+        kind = {"dropout": c.dropout, "activation": c.activation, "norm": c.norm}
+        self.encoder = Encoder(c.n_encoder_layers, c.d_model, c.n_heads, c.d_ff, **kind)  # type: ignore[arg-type]
+        self.decoder = Decoder(c.n_decoder_layers, c.d_model, c.n_heads, c.d_ff, **kind)  # type: ignore[arg-type]
+        self.output = nn.Linear(c.d_model, c.tgt_vocab_size, bias=False)
+        nn.init.xavier_uniform_(self.output.weight)
+        if c.tie_weights:
+            self.output.weight = self.tgt_embedding.weight
+        for embedding in (self.src_embedding, self.tgt_embedding):
+            nn.init.normal_(embedding.weight, std=c.d_model**-0.5)
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        *,
+        return_attention: bool = False,
+    ) -> Tensor | tuple[Tensor, Attention]:
+        """Source ids (B, S) and target ids (B, T) → logits (B, T, V); position t predicts the token after tgt_t.
+
+        Masks not given are made from the ids: padding for the source, padding and causal for the target.
+        return_attention: also every layer's and head's weights, before dropout.
+        """
+        kept = Attention([], [], []) if return_attention else None
+        src_mask = padding_mask(src, self.config.pad_id) if src_mask is None else src_mask
+        memory = self.encode(src, src_mask, attention=kept)
+        logits = self.decode(tgt, memory, tgt_mask, src_mask, attention=kept)
+        return logits if kept is None else (logits, kept)
+
+    def encode(
+        self, src: Tensor, src_mask: Tensor | None = None, *, attention: Attention | None = None
+    ) -> Tensor:
+        """Source ids (B, S) → memory (B, S, d_model)"""
+        if src_mask is None:
+            src_mask = padding_mask(src, self.config.pad_id)
+        x = self._embed(self.src_embedding, src)
+        memory: Tensor = self.encoder(x, src_mask, weights=attention and attention.encoder)
+        return memory
+
+    def decode(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        *,
+        attention: Attention | None = None,
+    ) -> Tensor:
+        """Target ids (B, T) and memory (B, S, d_model) → logits (B, T, V)"""
+        if tgt_mask is None:
+            tgt_mask = combine_masks(causal_mask(tgt.shape[1]), padding_mask(tgt, self.config.pad_id))
+        x = self._embed(self.tgt_embedding, tgt)
+        x = self.decoder(
+            x,
+            memory,
+            tgt_mask,
+            memory_mask,
+            weights=attention and attention.decoder,
+            cross_weights=attention and attention.cross,
+        )
+        logits: Tensor = self.output(x)
+        return logits
+
+    def _embed(self, embedding: nn.Module, ids: Tensor) -> Tensor:
+        x = embedding(ids)  # (B, T, d_model)
+        x = x * math.sqrt(self.config.d_model) if self.config.scale_embeddings else x
+        return self.positions(x)  # type: ignore[no-any-return]
