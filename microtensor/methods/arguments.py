@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from microtensor import engine
+from microtensor import dtypes, engine
 
 __all__ = [
     "Dim",
@@ -17,6 +17,7 @@ __all__ = [
     "as_index",
     "as_mask",
     "as_number",
+    "as_operand",
     "as_sizes",
     "is_int",
     "refuse_empty",
@@ -89,7 +90,7 @@ def as_mask(who: str, mask: Any) -> Any:
 def as_number(who: str, value: Any) -> Any:
     """A Python number, from a number or a 0-d tensor."""
     if isinstance(value, engine.Tensor | np.ndarray | np.generic):
-        if value.size() != () if isinstance(value, engine.Tensor) else value.size != 1:
+        if value.shape != ():
             raise ValueError(f"{who}: value has shape {value.shape}; give one number")
         return value.item()
     return value
@@ -103,3 +104,10 @@ def refuse_empty(who: str, tensor: Any, dim: Any) -> None:
         raise IndexError(
             f"{who}: shape {tensor.shape} has no elements along dim {dim}; there is no extreme of none"
         )
+
+
+def as_operand(value: Any, dtype: dtypes.DType) -> Any:
+    """A tensor as it is; anything else as a tensor of dtype."""
+    if isinstance(value, engine.Tensor):
+        return value
+    return engine.make(dtypes.as_array(value).astype(dtype, copy=False), None, None)

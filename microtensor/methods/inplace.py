@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import engine, ops
+from microtensor.methods.arguments import as_operand
 from microtensor.mode import mode
 
 if TYPE_CHECKING:
@@ -35,14 +36,20 @@ class InPlace:
                 )
         result = function(self if recorded else self.detach())
         if result.shape != self.shape:
-            raise ValueError(f"{who}: a result of shape {result.shape} does not fit into {self.shape}; change out of place")
+            raise ValueError(
+                f"{who}: a result of shape {result.shape} does not fit into {self.shape}; change out of place"
+            )
         if not self.array.flags.writeable:
-            raise RuntimeError(f"{who}: this tensor of shape {self.shape} shares read-only memory; change a clone()")
+            raise RuntimeError(
+                f"{who}: this tensor of shape {self.shape} shares read-only memory; change a clone()"
+            )
         np.copyto(self.array, result.array, casting="same_kind")
         self.version[0] += 1
         if mode.grad and result.requires_grad:
             if self.base is not None:
-                raise RuntimeError(f"{who}: cannot record a gradient into a view; change the tensor it views by index")
+                raise RuntimeError(
+                    f"{who}: cannot record a gradient into a view; change the tensor it views by index"
+                )
             self.grad_fn, self._requires_grad = result.grad_fn, True
         return self
 
@@ -64,7 +71,7 @@ class InPlace:
 
     def copy_(self: Any, other: Any) -> Tensor:
         """x ← other (broadcast, converted to x's dtype), in place."""
-        other = other if isinstance(other, Tensor) else as_tensor(other, self.dtype)
+        other = as_operand(other, self.dtype)
         return self._change("copy_", lambda x: ops.cast(other, dtype=x.dtype).expand(x.shape))
 
     def fill_(self: Any, value: Any) -> Tensor:

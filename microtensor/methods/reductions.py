@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from microtensor import dtypes, engine, ops
 from microtensor.methods.arguments import Dim, as_axes, as_axis, refuse_empty
-from microtensor.mode import mode
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -103,8 +101,12 @@ class Reductions:
 
     def any(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Is any element true?"""
-        return engine.make(np.asarray(np.any(self.array, axis=as_axes("any", self, dim), keepdims=keepdim)), None, None)
+        return engine.make(
+            np.asarray(np.any(self.array, axis=as_axes("any", self, dim), keepdims=keepdim)), None, None
+        )
 
     def all(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Are all elements true?"""
-        return engine.make(np.asarray(np.all(self.array, axis=as_axes("all", self, dim), keepdims=keepdim)), None, None)
+        return engine.make(
+            np.asarray(np.all(self.array, axis=as_axes("all", self, dim), keepdims=keepdim)), None, None
+        )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import as_axis, as_index, as_sizes, is_int
-from microtensor.mode import mode
+from microtensor import ops
+from microtensor.methods.arguments import as_axis, as_index, as_operand, as_sizes, is_int
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -47,7 +46,9 @@ class Shapes:
     def unsqueeze(self: Any, dim: int) -> Tensor:
         """With a new axis of length 1 at position dim."""
         if not -self.ndim - 1 <= dim <= self.ndim:
-            raise IndexError(f"unsqueeze: dim {dim} is out of range for {self.ndim} axes; use {-self.ndim - 1} … {self.ndim}")
+            raise IndexError(
+                f"unsqueeze: dim {dim} is out of range for {self.ndim} axes; use {-self.ndim - 1} … {self.ndim}"
+            )
         at = dim % (self.ndim + 1)
         return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
 
@@ -55,12 +56,18 @@ class Shapes:
         """The axes in another order."""
         axes = as_sizes(dims)
         if sorted(as_axis("permute", self, d) for d in axes) != list(range(self.ndim)):
-            raise ValueError(f"permute: {axes} does not name each of the {self.ndim} axes of shape {self.shape} once")
+            raise ValueError(
+                f"permute: {axes} does not name each of the {self.ndim} axes of shape {self.shape} once"
+            )
         return ops.permute(self, axes=axes)
 
     def transpose(self: Any, dim0: int, dim1: int) -> Tensor:
         """Two axes swapped."""
-        axes, a, b = list(range(self.ndim)), as_axis("transpose", self, dim0), as_axis("transpose", self, dim1)
+        axes, a, b = (
+            list(range(self.ndim)),
+            as_axis("transpose", self, dim0),
+            as_axis("transpose", self, dim1),
+        )
         axes[a], axes[b] = b, a
         return ops.permute(self, axes=tuple(axes))
 
@@ -79,14 +86,18 @@ class Shapes:
     def t(self: Any) -> Tensor:
         """A matrix, transposed."""
         if self.ndim > 2:
-            raise RuntimeError(f"t: a tensor of shape {self.shape} is no matrix; use .mT for its last two axes")
+            raise RuntimeError(
+                f"t: a tensor of shape {self.shape} is no matrix; use .mT for its last two axes"
+            )
         return self.T
 
     def expand(self: Any, *sizes: Any) -> Tensor:
         """Axes of length 1 (and new leading ones) repeated without a copy; −1 keeps a length."""
         want = as_sizes(sizes)
         if len(want) < self.ndim:
-            raise ValueError(f"expand: {want} has fewer axes than {self.shape}; name every axis, -1 keeps its length")
+            raise ValueError(
+                f"expand: {want} has fewer axes than {self.shape}; name every axis, -1 keeps its length"
+            )
         old = (1,) * (len(want) - self.ndim) + self.shape
         return ops.expand(self, shape=tuple(o if w == -1 else w for w, o in zip(want, old, strict=True)))
 
@@ -104,12 +115,16 @@ class Shapes:
         length = self.shape[axis]
         if isinstance(split_size, int):
             if split_size < 1:
-                raise ValueError(f"split: split_size {split_size} is not positive; give the length of a piece")
+                raise ValueError(
+                    f"split: split_size {split_size} is not positive; give the length of a piece"
+                )
             ends = [min(i + split_size, length) for i in range(0, length, split_size)] or [0]
         else:
             ends = np.cumsum(split_size).tolist()
             if not ends or ends[-1] != length:
-                raise ValueError(f"split: sizes {list(split_size)} do not add up to {length}, the length of axis {axis}")
+                raise ValueError(
+                    f"split: sizes {list(split_size)} do not add up to {length}, the length of axis {axis}"
+                )
         lead = (slice(None),) * axis
         starts = [0, *ends[:-1]]
         return tuple(ops.getitem(self, index=(*lead, slice(a, b))) for a, b in zip(starts, ends, strict=True))
@@ -138,7 +153,7 @@ class Shapes:
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
         index = as_index(index)
-        value = value if isinstance(value, Tensor) else as_tensor(value, self.dtype)
+        value = as_operand(value, self.dtype)
         self._change("setitem", lambda x: ops.setitem(x, value.to(self.dtype), index=index))
 
     def gather(self: Any, dim: int, index: Tensor) -> Tensor:
