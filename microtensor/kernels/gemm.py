@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -36,20 +36,26 @@ def _emitted(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
 
-def _tile_for(features: frozenset[str]) -> tuple[int, int, bool]:
-    """(bytes in a vector, rows in a tile, has fused multiply-add): the tile must fit the vector registers."""
+class _Tile(NamedTuple):
+    vector_bytes: int
+    rows: int
+    fused: bool  # one instruction multiplies and adds
+    columns: int  # of B packed at a time: with KC rows of float32 they should fill half of L2
+
+
+def _tile_for(features: frozenset[str]) -> _Tile:
+    """The tile that the vector registers can hold: rows x NV sums, NV vectors of B and one number of A."""
     if "avx512f" in features:
-        return 64, 8, True  # 8 x 2 sums + 2 of B + 1 of A, of 32 registers; more rows do not pay
+        return _Tile(64, 8, fused=True, columns=256)  # 19 of 32 registers; 12 and 14 rows are no faster
     if "avx2" in features and "fma" in features:
-        return 32, 6, True  # 6 x 2 sums + 2 of B + 1 of A, of 16 registers
-    return 16, 4, "neon" in features
+        return _Tile(32, 6, fused=True, columns=128)  # 15 of 16 registers
+    return _Tile(16, 4, fused="neon" in features, columns=128)
 
 
-VECTOR_BYTES, MR, FUSED = _tile_for(cpu_features())
+VECTOR_BYTES, MR, FUSED, NC = _tile_for(cpu_features())
 NV = 2  # vectors in a row of the tile
 THIN = 2  # rows of a tile for the vector-like products of text generation
 KC = 512  # terms summed in registers before C is touched: MR rows of A (16 KiB) leave room in L1
-NC = 256  # columns of B packed at a time: KC x NC float32 (512 KiB) fit in L2
 PAGE = 4096  # bytes
 LINE = 64  # bytes; a vector that crosses a cache line costs two fetches
 WORKSPACE_BYTES = (KC * NC + MR * KC) * 8 + LINE

@@ -1,0 +1,256 @@
+"""Compiling and going parallel: the state of the disk, of threads and of forks may cost time, no more."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from microtensor import kernels
+from microtensor.kernels import threads
+
+LAYERS = ["default", "workqueue", "omp"]
+TOY = """
+import numpy as np
+from numba import prange
+from microtensor.kernels.threads import jit, jit_both, run
+
+@jit
+def double(x, y):
+    for i in range(x.shape[0]):
+        y[i] = 2 * x[i]
+
+def check(dtype=np.float32):
+    y = np.zeros(3, dtype)
+    double(np.arange(3, dtype=dtype), y)
+    assert y.tolist() == [0, 2, 4], y
+
+"""
+
+
+def python(code, **env):
+    everything = {**os.environ, **env}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=everything, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """Runs code after importing the toy kernel, with a numba cache of its own: run(code), run.cache."""
+    (tmp_path / "toy.py").write_text(TOY)
+    cache = tmp_path / "cache"
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+
+    def run(code, **env):
+        code = "import toy\n" + textwrap.dedent(code) + "\nprint(toy.double.stats.cache_hits.total())"
+        return python(code, PYTHONPATH=path, NUMBA_CACHE_DIR=str(cache), **env)
+
+    run.files = lambda pattern: sorted(cache.rglob(pattern))
+    return run
+
+
+# Choosing serial or parallel
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    monkeypatch.setattr(threads, "_threads", 2)
+    monkeypatch.setattr(threads, "_set_share", lambda: True)
+
+
+def which(work):
+    return threads.run(work, lambda: "serial", lambda: "parallel")
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_only_large_work_is_worth_waking_the_other_cores():
+    assert which(threads.PARALLEL_FROM - 1) == "serial"
+    assert which(threads.PARALLEL_FROM) == "parallel"
+
+
+def test_one_thread_means_serial(monkeypatch):
+    monkeypatch.setattr(threads, "_threads", 1)
+    assert which(1e12) == "serial"
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_second_caller_runs_serial_while_the_first_is_parallel():
+    assert threads.run(1e12, lambda: "serial", lambda: which(1e12)) == "serial"
+    assert which(1e12) == "parallel"
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_exception_in_a_parallel_kernel_does_not_lock_out_the_next():
+    with pytest.raises(ZeroDivisionError):
+        threads.run(1e12, lambda: 0, lambda: 1 // 0)
+    assert which(1e12) == "parallel"
+
+
+def test_a_threading_layer_that_is_not_installed_means_serial():
+    code = """
+    from microtensor.kernels import threads
+    print(threads.run(1e12, lambda: "serial", lambda: "parallel"), threads.get_num_threads())
+    """
+    assert python(code, NUMBA_THREADING_LAYER="tbb", NUMBA_NUM_THREADS="2") in ("serial 1", "parallel 2")
+
+
+# How many threads
+
+
+@pytest.mark.parametrize(
+    ("n", "error", "text"),
+    [
+        (0, ValueError, "set_num_threads: n is 0, but numba was started with .*; choose 1 to "),
+        (10**6, ValueError, "set NUMBA_NUM_THREADS before the program starts"),
+        (1.5, TypeError, "set_num_threads: n is 1.5, a float; give an int"),
+        (True, TypeError, "set_num_threads: n is True, a bool; give an int"),
+    ],
+)
+def test_a_wrong_number_of_threads_is_explained(n, error, text):
+    with pytest.raises(error, match=text):
+        kernels.set_num_threads(n)
+
+
+def test_the_number_of_threads_can_be_set_and_read(monkeypatch):
+    monkeypatch.setattr(threads, "_threads", threads._threads)
+    kernels.set_num_threads(1)
+    assert kernels.get_num_threads() == 1
+
+
+def test_the_environment_limits_the_number_of_threads():
+    code = "from microtensor import kernels; print(kernels.get_num_threads())"
+    assert python(code, MICROTENSOR_NUM_THREADS="1", NUMBA_NUM_THREADS="2") == "1"
+    assert python(code, MICROTENSOR_NUM_THREADS="64", NUMBA_NUM_THREADS="2") == "2"
+    code = """
+    import pytest
+    with pytest.raises(ValueError, match="MICROTENSOR_NUM_THREADS: 'none' is no number of threads; set it to"):
+        from microtensor.kernels import threads
+    """
+    python(code, MICROTENSOR_NUM_THREADS="none")
+
+
+# Python threads and forks
+
+
+WORK = """
+import os, sys, threading
+import numpy as np
+from microtensor.kernels import matmul
+a = np.random.default_rng(0).random((300, 300), np.float32)
+expected = matmul(a, a)
+"""
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_four_python_threads_at_once_all_get_the_right_product(layer):
+    code = """
+    right = []
+    def loop():
+        for _ in range(50):
+            right.append(np.array_equal(matmul(a, a), expected))
+    workers = [threading.Thread(target=loop) for _ in range(4)]
+    for worker in workers: worker.start()
+    for worker in workers: worker.join()
+    print(sum(right))
+    """
+    out = python(WORK + textwrap.dedent(code), NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
+    assert out == "200"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_forked_child_computes_the_same_serially(layer):
+    code = """
+    from microtensor import kernels
+    child = os.fork()
+    if child == 0:
+        same = np.array_equal(matmul(a, a), expected) and kernels.get_num_threads() == 1
+        try:
+            kernels.set_num_threads(2)
+        except RuntimeError as error:
+            os._exit(0 if same and "fork" in str(error) else 3)
+        os._exit(4)
+    assert os.waitpid(child, 0)[1] == 0
+    assert np.array_equal(matmul(a, a), expected)
+    print(kernels.get_num_threads())
+    """
+    out = python(WORK + textwrap.dedent(code), NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
+    assert out == "2"
+
+
+# The cache on disk
+
+
+def test_machine_code_is_found_again(toy):
+    assert toy("toy.check()") == "0"
+    assert toy("toy.check()") == "1"
+
+
+@pytest.mark.parametrize("damage", [b"", b"no pickle at all", "half"])
+@pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc"])
+def test_a_damaged_cache_file_is_replaced(toy, pattern, damage):
+    toy("toy.check()")
+    (file,) = toy.files(pattern)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage)
+    assert toy("toy.check()") == "0"
+    assert toy("toy.check()") == "1"
+
+
+def test_an_index_that_points_at_code_for_another_dtype_is_not_believed(toy):
+    toy("import numpy as np; toy.check(np.float32); toy.check(np.float64)")
+    first, second = toy.files("*.nbc")
+    first.write_bytes(second.read_bytes())  # what two processes that save at once can leave behind
+    assert toy("toy.check()") == "0"
+
+
+@pytest.mark.parametrize("moment", ["before the import", "before the first call"])
+def test_without_a_writable_directory_kernels_run_uncached(toy, moment):
+    deny = """
+    import numba.core.caching
+    def deny(self): raise PermissionError("read-only file system")
+    numba.core.caching._CacheLocator.ensure_cache_path = deny
+    """
+    code = deny + "\n    import importlib; importlib.reload(toy)" * (moment == "before the import")
+    assert toy(textwrap.dedent(code) + "\ntoy.check()") == "0"
+    assert toy.files("*.nbc") == []
+
+
+def test_the_serial_and_the_parallel_version_do_not_share_a_file(toy):
+    code = """
+    import inspect
+    serial, parallel = toy.jit_both(toy.double.py_func)
+    x = toy.np.ones(3)
+    serial(x, x.copy()), parallel(x, x.copy())
+    """
+    toy(code)
+    assert len({file.name.rsplit(".", 2)[0] for file in toy.files("*.nbc")}) == 2
+
+
+def test_kernels_work_without_a_source_file():
+    kernel = "from microtensor.kernels.threads import jit\n@jit\ndef f(x): return x + 1\nprint(f(1))"
+    assert python(f"exec(compile({kernel!r}, '<stdin>', 'exec'))") == "2"
+
+
+# Laziness
+
+
+def test_importing_the_kernels_package_does_not_import_numba():
+    assert python("import sys, microtensor.kernels; print('numba' in sys.modules)") == "False"
+
+
+def test_a_kernel_is_looked_up_once():
+    kernels.__dict__.pop("matmul", None)
+    product = kernels.matmul
+    assert kernels.__dict__["matmul"] is product
+    assert np.array_equal(product(np.eye(2), np.eye(2)), np.eye(2))
+
+
+def test_an_unknown_kernel_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"microtensor\.kernels.*no attribute 'nonsense'"):
+        _ = kernels.nonsense
+    assert "matmul" in dir(kernels)
