@@ -159,7 +159,7 @@ def _triangle(input: Tensor, diagonal: int, upper: bool) -> Tensor:
     return input.where(engine.make(keep, None, None), 0)
 
 
-# --- random ----------------------------------------------------------------------------------------------------
+# --- random -------------------------------------------------------------------------------------------------
 
 
 def _rng(generator: Generator | None) -> np.random.Generator:

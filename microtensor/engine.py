@@ -31,7 +31,7 @@ registry: dict[
 ] = {}  # every op ever declared, by name: the op contract, the drawing and the docs read it
 
 
-# --- the one late binding: tensor.py tells what a result is ----------------------------------------------------
+# --- the one late binding: tensor.py tells what a result is -------------------------------------------------
 
 
 class _NotBound:
@@ -48,7 +48,7 @@ def bind(tensor_class: Any, maker: Callable[..., Any]) -> None:
     Tensor, make = tensor_class, maker
 
 
-# --- the op ----------------------------------------------------------------------------------------------------
+# --- the op -------------------------------------------------------------------------------------------------
 
 INPUT, OUTPUT, RESIDUAL, SHAPE, DTYPE, ALL_INPUTS, ALL_SHAPES = range(7)
 
@@ -78,10 +78,14 @@ class Op:
         parameters = inspect.signature(forward).parameters.values()
         self.inputs = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.defaults = {
+            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty
+        }
         self.vjp_function: Callable[..., Any] | None = None
         self.composite_function: Callable[..., Any] | None = None
         self.plan: list[tuple[int, int]] = []  # what an entry saves, in the order of the VJP's parameters
         self.vjp_params: frozenset[str] = frozenset()
+        self.keeps_output = self.keeps_arrays = False
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -93,6 +97,9 @@ class Op:
             raise TypeError(f"{self.name}.vjp: the first parameter must be g, the gradient of the output")
         self.plan = [self._keep(p.name) for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
         self.vjp_params = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        kinds = {kind for kind, _ in self.plan}
+        self.keeps_output = OUTPUT in kinds
+        self.keeps_arrays = bool(kinds & {INPUT, OUTPUT, RESIDUAL, ALL_INPUTS})
         self.vjp_function = function
         return function
 
@@ -137,56 +144,64 @@ class Op:
         """Compute on the arrays inside; if a gradient may flow, leave an entry on the tape."""
         if self.composite_function is not None and mode.composites:
             return self.composite_function(*args, **params)
-        args = self._prepare(args)
-        arrays = [a.array if isinstance(a, Tensor) else a for a in args]
-        needed = False
-        if self.differentiable and mode.grad:
-            for a in args:
-                if isinstance(a, Tensor) and a.requires_grad:
-                    if a.base is not None:
-                        _check_view(self, a)
-                    needed = True
+        if self.defaults:
+            params = {**self.defaults, **params}
+        arrays, dtype, needed, plain = [], None, False, True
+        for a in args:  # one pass: this loop is most of what an op costs over its kernel
+            if isinstance(a, Tensor):
+                needed = needed or a._requires_grad
+                if a.base is not None:
+                    _check_view(self, a)
+                a = a.array
+                plain = plain and (dtype is None or a.dtype is dtype)
+                dtype = a.dtype
+            elif type(a) is not float and type(a) is not int:
+                plain = False
+            arrays.append(a)
+        if not plain or (dtype is not None and dtype.kind != "f"):
+            args = self._prepare(args)
+            arrays = [a.array if isinstance(a, Tensor) else a for a in args]
+        needed = needed and self.differentiable and mode.grad
         if needed and self.vjp_function is None:
-            if self.composite_function is None:
-                raise TypeError(f"{self.name}: has no gradient; give it one with @{self.name}.vjp, or declare "
-                                f"the op with differentiable=False")  # fmt: skip
-            return self.composite_function(*args, **params)
+            return self._by_composite(args, params)
         try:
             y = mode.quiet.run(self.forward, *arrays, **params)
-        except (ValueError, IndexError, TypeError, FloatingPointError) as error:
+        except (ValueError, IndexError, TypeError, OverflowError) as error:
             raise self._explain(error, arrays) from error
+        except RuntimeError as error:  # a forward that calls ops on tensors: they are quiet already
+            if not str(error).startswith("cannot enter context"):
+                raise
+            y = self.forward(*arrays, **params)
         residuals: tuple[Any, ...] = ()
         if self.residuals:
             y, residuals = y
         if type(y) is not np.ndarray:  # NumPy turns 0-d results into scalars
             y = np.asarray(y)
-        entry = Entry(self, args, params, y, residuals) if needed else None
+        entry = Entry(self, args, params, y, residuals) if needed and y.dtype.kind == "f" else None
         result = make(y, entry, args[0] if self.view and _shares(y, arrays[0]) else None)
-        if entry is not None and entry.checks and entry.checks[-1] is None:
-            entry.checks[-1] = (result.version, result.version[0])  # the output is saved: watch it as well
+        if entry is not None and self.keeps_output:
+            entry.checks.append((result.version, result.version[0]))
         return result
+
+    def _by_composite(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if self.composite_function is None:
+            raise TypeError(f"{self.name}: has no gradient; give it one with @{self.name}.vjp, or declare "
+                            f"the op with differentiable=False")  # fmt: skip
+        return self.composite_function(*args, **params)
 
     def _prepare(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """NumPy scalars become Python's (law 6), arrays tensors, and mixed dtypes one dtype."""
-        dtype, mixed = None, False
-        for a in args:
-            if isinstance(a, Tensor):
-                d = a.array.dtype
-                mixed = mixed or (dtype is not None and d != dtype)
-                dtype = d
-            elif (type(a) is not float and type(a) is not int) or (type(a) is float and dtype is not None and dtype.kind != "f"):
-                mixed = True
-        if not mixed and (dtype is None or dtype.kind == "f" or not self.floats):
-            if self.promotes is None or all(isinstance(a, Tensor) or dtype.kind == "f" for a in args):
-                return args
         converted = [a.item() if isinstance(a, np.generic) else a for a in args]
         converted = [make(a, None, None) if isinstance(a, np.ndarray) else a for a in converted]
         part = self.promotes if self.promotes is not None else slice(0, 1 if self.floats else 0)
-        if chosen := converted[part]:
+        chosen = converted[part]
+        if chosen:
             common = dtypes.result_dtype(chosen)
             if self.floats and common.kind != "f":
                 common = dtypes.default
-            converted[part] = [_cast(a, common) if isinstance(a, Tensor) else a for a in chosen]
+            if not any(isinstance(a, Tensor) for a in chosen):
+                chosen[0] = make(np.asarray(chosen[0], common), None, None)
+            converted[part] = [_cast(a, common) for a in chosen]
         return tuple(converted)
 
     def _explain(self, error: Exception, arrays: Sequence[Any]) -> Exception:
@@ -223,8 +238,11 @@ def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
     return declare
 
 
-def _cast(tensor: Any, dtype: dtypes.DType) -> Any:
-    return tensor if tensor.array.dtype == dtype else registry["cast"](tensor, dtype=dtype)
+def _cast(a: Any, dtype: dtypes.DType) -> Any:
+    """A tensor in the common dtype; a Python scalar as it is, but wrapped around where integers would wrap."""
+    if isinstance(a, Tensor):
+        return a if a.array.dtype == dtype else registry["cast"](a, dtype=dtype)
+    return a if dtype.kind == "f" else make(np.asarray(a).astype(dtype), None, None)
 
 
 def _shares(y: Array, x: Array) -> bool:
@@ -241,7 +259,7 @@ def _check_view(op: Op, view: Any) -> None:
         )
 
 
-# --- the tape --------------------------------------------------------------------------------------------------
+# --- the tape -----------------------------------------------------------------------------------------------
 
 _clock = itertools.count()
 
@@ -273,30 +291,28 @@ class Entry:
         self.index = next(_clock)  # an input is always older than its output
         self.inputs = tuple([_node(a) for a in args])
         self.place = _caller()
-        self.checks: list[Any] = []  # (version counter, its value now) of every tensor that is kept
+        self.checks: list[tuple[list[int], int]] = []  # (version counter, its value now) of what is kept
         saved: list[Any] = []
         for kind, i in op.plan:
             if kind == INPUT:
-                a = args[i] if i < len(args) else None
+                a = args[i]
                 if isinstance(a, Tensor):
                     self.checks.append((a.version, a.version[0]))
                     a = a.array
                 saved.append(a)
-            elif kind == SHAPE:
-                saved.append(np.shape(args[i].array if isinstance(args[i], Tensor) else args[i]))
-            elif kind == DTYPE:
-                saved.append(args[i].dtype)
             elif kind == OUTPUT:
-                saved.append(y)
+                saved.append(y)  # the op adds its check, as soon as the output tensor exists
+            elif kind == SHAPE:
+                saved.append(np.shape(_bare(args[i])))
+            elif kind == DTYPE:
+                saved.append(_bare(args[i]).dtype)
             elif kind == RESIDUAL:
                 saved.append(residuals[i])
             elif kind == ALL_INPUTS:
-                self.checks.extend((a.version, a.version[0]) for a in args)
-                saved.append(tuple(a.array for a in args))
+                self.checks.extend([(a.version, a.version[0]) for a in args])
+                saved.append(tuple([a.array for a in args]))
             else:
-                saved.append(tuple(a.shape for a in args))
-        if any(kind == OUTPUT for kind, _ in op.plan):
-            self.checks.append(None)  # filled in as soon as the output tensor exists
+                saved.append(tuple([np.shape(_bare(a)) for a in args]))
         self.saved: tuple[Any, ...] | None = tuple(saved)
 
     def __repr__(self) -> str:
@@ -318,11 +334,13 @@ class Entry:
 
 
 def _node(a: Any) -> Any:
-    if not isinstance(a, Tensor):
-        return a
-    if a.grad_fn is not None:
-        return a.grad_fn
-    return a if a.requires_grad else weakref.ref(a)
+    if isinstance(a, Tensor):
+        return a.grad_fn or (a if a._requires_grad else weakref.ref(a))
+    return a
+
+
+def _bare(a: Any) -> Any:
+    return a.array if isinstance(a, Tensor) else a
 
 
 def _caller() -> tuple[CodeType, int] | None:

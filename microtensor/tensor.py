@@ -24,7 +24,7 @@ __all__ = ["Tensor", "as_tensor", "check_device"]
 
 def _unary(op: engine.Op) -> Callable[[Tensor], Tensor]:
     def method(self: Tensor) -> Tensor:
-        return op(self)  # type: ignore[no-any-return]
+        return op._record((self,), {})  # type: ignore[no-any-return]
 
     method.__doc__, method.__name__, method.__qualname__ = op.__doc__, op.__name__, f"Tensor.{op.__name__}"
     return method
@@ -34,7 +34,7 @@ def _binary(op: engine.Op) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Any) -> Tensor:
         if not isinstance(other, _OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
-        return op(self, other)  # type: ignore[no-any-return]
+        return op._record((self, other), {})  # type: ignore[no-any-return]
 
     method.__doc__, method.__name__, method.__qualname__ = op.__doc__, op.__name__, f"Tensor.{op.__name__}"
     return method
@@ -44,7 +44,7 @@ def _reflected(op: engine.Op) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Any) -> Tensor:
         if not isinstance(other, _OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
-        return op(other, self)  # type: ignore[no-any-return]
+        return op._record((other, self), {})  # type: ignore[no-any-return]
 
     method.__doc__ = op.__doc__
     return method
@@ -74,7 +74,7 @@ class Tensor(Reductions, Shapes, InPlace):
         tuple[Tensor, Entry | None] | None
     )  # of a recorded view: what it views, and that tensor's entry then
 
-    # --- what it is ------------------------------------------------------------------------------------------
+    # --- what it is -----------------------------------------------------------------------------------------
 
     @property
     def requires_grad(self) -> bool:
@@ -154,7 +154,7 @@ class Tensor(Reductions, Shapes, InPlace):
         """Do the elements lie in memory in row-major order, without gaps?"""
         return self.array.flags.c_contiguous
 
-    # --- out of the tape -------------------------------------------------------------------------------------
+    # --- out of the tape ------------------------------------------------------------------------------------
 
     def item(self) -> Any:
         """The only element, as a Python number."""
@@ -183,7 +183,9 @@ class Tensor(Reductions, Shapes, InPlace):
 
     def detach(self) -> Tensor:
         """The same memory, outside the tape: no gradient flows through it."""
-        return _make(self.array, None, self)
+        same = _make(self.array, None, None)
+        same.version = self.version
+        return same
 
     def clone(self) -> Tensor:
         """A copy; the gradient flows through it."""
@@ -229,7 +231,7 @@ class Tensor(Reductions, Shapes, InPlace):
         """As booleans: True where not zero."""
         return self.to(dtypes.boolean)
 
-    # --- backward --------------------------------------------------------------------------------------------
+    # --- backward -------------------------------------------------------------------------------------------
 
     def backward(
         self,
@@ -244,7 +246,7 @@ class Tensor(Reductions, Shapes, InPlace):
         """
         autograd.backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph)
 
-    # --- elementwise -----------------------------------------------------------------------------------------
+    # --- elementwise ----------------------------------------------------------------------------------------
 
     __add__, __radd__ = _binary(ops.add), _reflected(ops.add)
     __sub__, __rsub__ = _binary(ops.sub), _reflected(ops.sub)
@@ -294,7 +296,7 @@ class Tensor(Reductions, Shapes, InPlace):
         """The tensor where condition is True, else other."""
         return ops.where(as_mask("where", condition), self, other)  # type: ignore[no-any-return]
 
-    # --- as a sequence and as a number ------------------------------------------------------------------------
+    # --- as a sequence and as a number ----------------------------------------------------------------------
 
     def __len__(self) -> builtins.int:
         if self.ndim == 0:
@@ -327,7 +329,7 @@ class Tensor(Reductions, Shapes, InPlace):
     def __contains__(self, value: Any) -> builtins.bool:
         return builtins.bool((self == value).any())
 
-    # --- matrices --------------------------------------------------------------------------------------------
+    # --- matrices -------------------------------------------------------------------------------------------
 
     def matmul(self, other: Tensor) -> Tensor:
         """A B: matrices, vectors (as rows on the left, columns on the right), or batches of matrices."""
@@ -360,7 +362,7 @@ class Tensor(Reductions, Shapes, InPlace):
             )
         return (self * other).sum()
 
-    # --- printing and copying --------------------------------------------------------------------------------
+    # --- printing and copying -------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         text = np.array2string(self.array, separator=", ", prefix="tensor(", precision=4, suppress_small=True)
@@ -413,26 +415,26 @@ def check_device(who: str, device: Any) -> None:
 
 
 _OPERANDS = (Tensor, np.ndarray, np.generic, int, float)
+_new = object.__new__
 
 
-def _fill(t: Tensor, array: Array, entry: Entry | None, base: Tensor | None) -> None:
-    t.array, t.grad_fn, t.grad, t.name = array, entry, None, None
+def _fill(t: Tensor, array: Array, entry: Entry | None, base: Tensor | None) -> Tensor:
+    t.array = array
+    t.grad_fn = entry
     t._requires_grad = entry is not None
-    t.base = None
+    t.grad = t.name = t.base = None
     if base is None:
         t.version = [0]
     else:
         t.version = base.version
-        if entry is not None:
-            root = base if base.base is None else base.base[0]
-            t.base = root, root.grad_fn
+        root = base if base.base is None else base.base[0]
+        t.base = root, root.grad_fn
+    return t
 
 
 def _make(array: Array, entry: Entry | None, base: Tensor | None) -> Tensor:
     """A tensor around an array: made by `entry`, sharing memory with `base` (each may be None)."""
-    t = Tensor.__new__(Tensor)
-    _fill(t, array, entry, base)
-    return t
+    return _fill(_new(Tensor), array, entry, base)
 
 
 def _rebuild(kind: builtins.type[Tensor], array: Array, requires_grad: bool, name: str | None) -> Tensor:

@@ -7,6 +7,7 @@ each entry only after all of its gradients have arrived. That is the whole topol
 from __future__ import annotations
 
 import heapq
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -30,20 +31,13 @@ class _Arrivals:
         waiting = self.gradients.get(id(node))
         if waiting is None:
             self.gradients[id(node)] = [node, g, ours]
-            if isinstance(node, Entry):
+            if type(node) is Entry:
                 heapq.heappush(self.heap, (-node.index, node))
         elif waiting[2]:
             waiting[1] += g
         else:  # law 4: the first arrival may be shared with someone else, so the sum is a new array
             waiting[1] = waiting[1] + g
-            waiting[2] = isinstance(
-                waiting[1], np.ndarray
-            )  # with create_graph it is a tensor: never in place
-
-    def pop(self) -> tuple[Entry, Any]:
-        """The newest entry: all its gradients have arrived, since whatever uses it is newer."""
-        _, entry = heapq.heappop(self.heap)
-        return entry, self.gradients.pop(id(entry))[1]
+            waiting[2] = type(waiting[1]) is np.ndarray  # with create_graph it is a tensor: never in place
 
 
 def walk(
@@ -52,38 +46,40 @@ def walk(
     retain_graph: bool = False,
     create_graph: bool = False,
     wanted: Sequence[Any] | None = None,
+    beyond: bool = True,
 ) -> list[tuple[Any, Any, bool]]:
     """Carry gradients from (node, gradient) pairs back along the tape, each entry visited once, newest first.
 
     Nodes are entries or leaf tensors. Gradients are arrays, or tensors with `create_graph`, which records the
     walk itself. Returns (node, gradient, ours) for every leaf reached, or for the `wanted` nodes alone; `ours`
-    says that nobody else holds that array.
+    says that nobody else holds that array. Without `beyond` the walk ends at a wanted node.
     """
     arrivals, goals = _Arrivals(), {id(n): n for n in wanted or ()}
     for node, g in roots:
         arrivals.add(node, g, False)
     useful = None if wanted is None else _leading_to(arrivals.heap, goals)
+    heap, waiting, free = arrivals.heap, arrivals.gradients, not (retain_graph or create_graph)
     found: dict[int, Any] = {}
     with (enable_grad if create_graph else no_grad)(), np.errstate(all="ignore"):
-        while arrivals.heap:
-            entry, g = arrivals.pop()
-            if id(entry) in goals:
-                found[id(entry)] = (entry, g, False)
-            if useful is not None and entry not in useful:
-                continue
-            nodes = (Entry, engine.Tensor)
-            needs = [
-                isinstance(n, nodes) and (useful is None or id(n) in goals or n in useful)
-                for n in entry.inputs
-            ]
+        while heap:
+            entry = heapq.heappop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
+            g = waiting.pop(id(entry))[1]
+            if useful is not None:
+                if id(entry) in goals:
+                    found[id(entry)] = (entry, g, False)
+                if entry not in useful or (id(entry) in goals and not beyond):
+                    continue
             _check_entry(entry)
-            gradients = _gradients_of(entry, g, needs, create_graph)
-            for node, needed, gradient in zip(entry.inputs, needs, gradients, strict=True):
-                if needed and gradient is not None:
+            gradients = _gradients_of(entry, g, create_graph)
+            for node, gradient in zip(entry.inputs, gradients, strict=True):
+                if gradient is None or not isinstance(node, (Entry, engine.Tensor)):
+                    continue
+                if useful is None or node in useful or id(node) in goals:
+                    gradient = gradient() if callable(gradient) else gradient
                     arrivals.add(node, *_fit(entry, node, gradient))
-            if not (retain_graph or create_graph) and entry.arrays():
+            if free and entry.op.keeps_arrays:
                 entry.saved = None
-    found.update(arrivals.gradients)  # what never left: the leaves
+    found.update(waiting)  # what never left: the leaves
     return [(n, g, ours) for n, g, ours in found.values() if wanted is None or id(n) in goals]
 
 
@@ -120,19 +116,22 @@ def _check_entry(entry: Entry) -> None:
             )
 
 
-def _gradients_of(entry: Entry, g: Any, needs: Sequence[bool], create_graph: bool) -> Sequence[Any]:
-    """Ask the VJP: on arrays for a first derivative, on tensors (recorded) for higher ones."""
+def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
+    """Ask the VJP: on arrays for a first derivative, on tensors (recorded) for higher ones.
+
+    A gradient may be None (there is none) or a function without arguments, called only where it is needed.
+    """
     op, saved = entry.op, entry.saved
     assert saved is not None and op.vjp_function is not None
     if create_graph:
         if op.residuals:
             return _through_composite(entry, g)
         saved = tuple(_reattach(entry, kind, i, s) for (kind, i), s in zip(op.plan, saved, strict=True))
-    params = {name: entry.params[name] for name in op.vjp_params if name in entry.params}
+    params = {name: entry.params[name] for name in op.vjp_params} if op.vjp_params else {}
     gradients = op.vjp_function(g, *saved, **params)
     if not isinstance(gradients, tuple) or len(gradients) != len(entry.inputs):
         raise TypeError(f"{op.name}.vjp: must return a tuple of {len(entry.inputs)} gradients, one an input")
-    return [x() if needed and callable(x) else x for x, needed in zip(gradients, needs, strict=True)]
+    return gradients
 
 
 def _reattach(entry: Entry, kind: int, i: int, saved: Any) -> Any:
@@ -163,15 +162,18 @@ def _through_composite(entry: Entry, g: Any) -> list[Any]:
     for i, node in enumerate(entry.inputs):
         if isinstance(node, Entry) and i not in kept:
             inputs.append(engine.make(np.zeros(node.shape, node.dtype), node, None))
+        elif isinstance(node, weakref.ref) and i not in kept:
+            inputs.append(0.0)
         else:
             inputs.append(_input_tensor(node, kept.get(i)))
     y = entry.op.composite_function(*inputs, **entry.params)
     nodes = [n for n in entry.inputs if isinstance(n, (Entry, engine.Tensor))]
-    arrived = walk([(y.grad_fn, g)], create_graph=True, wanted=nodes)
+    # one input may have been made from another: going on to it is the outer walk's business
+    arrived = walk([(y.grad_fn, g)], create_graph=True, wanted=nodes, beyond=False)
     gradients = {id(node): gradient for node, gradient, _ in arrived}
     return [
         gradients.pop(id(n), None) for n in entry.inputs
-    ]  # the first slot of a repeated input takes the sum
+    ]  # a repeated input: its first slot takes the sum
 
 
 def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
@@ -180,12 +182,13 @@ def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
         g = np.asarray(g)
     ours = False
     if g.shape != node.shape:
-        if not entry.op.broadcasts:
+        if not (entry.op.broadcasts and _broadcasts_to(node.shape, g.shape)):
             raise RuntimeError(
                 f"{entry.op.name}.vjp: gave a gradient of shape {g.shape} for an input of shape {node.shape}; "
-                f"make them equal, or declare the op with broadcasts=True"
+                f"make them equal, or declare the op with broadcasts=True if its inputs broadcast"
             )
-        g, ours = unbroadcast(g, node.shape), isinstance(g, np.ndarray)
+        ours = isinstance(g, np.ndarray)
+        g = unbroadcast(g, node.shape)
     if g.dtype != node.dtype:
         raise RuntimeError(
             f"{entry.op.name}.vjp: gave a {g.dtype} gradient for a {node.dtype} input; keep constants Python "
@@ -194,8 +197,15 @@ def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
     return g, ours
 
 
+def _broadcasts_to(shape: tuple[int, ...], wider: tuple[int, ...]) -> bool:
+    extra = len(wider) - len(shape)
+    return extra >= 0 and all(n in (1, m) for n, m in zip(shape, wider[extra:], strict=True))
+
+
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     """Sum g over the axes that broadcasting added to or stretched in `shape`: the adjoint of broadcasting."""
     extra = g.ndim - len(shape)
     axes = [*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1)]
-    return engine.registry["reshape"](engine.registry["sum"](g, axis=tuple(axes), keepdims=False), shape=shape)
+    return engine.registry["reshape"](
+        engine.registry["sum"](g, axis=tuple(axes), keepdims=False), shape=shape
+    )

@@ -138,7 +138,7 @@ class Shapes:
         lead = (slice(None),) * as_axis("unbind", self, dim)
         return tuple(ops.getitem(self, index=(*lead, i)) for i in range(self.shape[dim]))
 
-    # --- indexing and iteration ------------------------------------------------------------------------------
+    # --- indexing and iteration -----------------------------------------------------------------------------
 
     def __getitem__(self: Any, index: Any) -> Tensor:
         index = as_index(index)

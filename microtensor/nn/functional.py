@@ -70,7 +70,9 @@ def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return (input if dtype is None else input.to(dtype)).log_softmax(dim)
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, generator: Generator | None = None) -> Tensor:
+def dropout(
+    input: Tensor, p: float = 0.5, training: bool = True, generator: Generator | None = None
+) -> Tensor:
     """Each element is dropped with probability p, the others are divided by 1 − p; the identity if not training.
 
     Raises: ValueError unless 0 ≤ p ≤ 1. Source: Srivastava et al. 2014, §4.
@@ -99,9 +101,11 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     ids = input.array
     if ids.dtype.kind not in "iu":
         raise TypeError(f"embedding: the ids are {ids.dtype}; make them integers with .long()")
-    if ids.size and not (0 <= ids.min() and ids.max() < len(weight)):
+    if ids.size and not (ids.min() >= 0 and ids.max() < len(weight)):
         wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise IndexError(f"embedding: id {wrong} is outside 0 … {len(weight) - 1}; enlarge num_embeddings or fix the ids")
+        raise IndexError(
+            f"embedding: id {wrong} is outside 0 … {len(weight) - 1}; enlarge num_embeddings or fix the ids"
+        )
     if padding_idx is not None:
         padding_idx = as_axis("embedding: padding_idx", weight[:, 0], padding_idx)
     return ops.embedding(weight, input, padding_idx=padding_idx)  # type: ignore[no-any-return]
@@ -122,10 +126,14 @@ def layer_norm(
     """
     shape = tuple(normalized_shape)
     if not shape or input.shape[-len(shape) :] != shape:
-        raise ValueError(f"layer_norm: input {input.shape} does not end in {shape}; normalise over its last axes")
+        raise ValueError(
+            f"layer_norm: input {input.shape} does not end in {shape}; normalise over its last axes"
+        )
     for name, part in (("weight", weight), ("bias", bias)):
         if part is not None and part.shape != shape:
-            raise ValueError(f"layer_norm: {name} has shape {part.shape}, not {shape}; make it normalized_shape")
+            raise ValueError(
+                f"layer_norm: {name} has shape {part.shape}, not {shape}; make it normalized_shape"
+            )
     size = math.prod(shape)
     w = engine.make(np.ones(size, input.dtype), None, None) if weight is None else weight.reshape(size)
     b = engine.make(np.zeros(size, input.dtype), None, None) if bias is None else bias.reshape(size)
@@ -134,7 +142,7 @@ def layer_norm(
     return y if len(shape) == 1 else y.reshape(input.shape)
 
 
-# --- losses ----------------------------------------------------------------------------------------------------
+# --- losses -------------------------------------------------------------------------------------------------
 
 
 def _reduce(who: str, losses: Tensor, reduction: str) -> Tensor:
@@ -183,9 +191,11 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
     classes = input.shape[min(1, input.ndim - 1)]
     kept = target.array[target.array != ignore_index]
-    if kept.size and not (0 <= kept.min() and kept.max() < classes):
+    if kept.size and not (kept.min() >= 0 and kept.max() < classes):
         wrong = kept.min() if kept.min() < 0 else kept.max()
-        raise IndexError(f"{who}: target {wrong} is outside 0 … {classes - 1}; fix it, or name it as ignore_index")
+        raise IndexError(
+            f"{who}: target {wrong} is outside 0 … {classes - 1}; fix it, or name it as ignore_index"
+        )
     rows = input.unsqueeze(0) if input.ndim == 1 else input if input.ndim == 2 else input.transpose(1, -1)
     if input.ndim > 2:  # (N, C, d1, …) → (N, d1, …, C)
         rows = input.permute(0, *range(2, input.ndim), 1)
@@ -204,7 +214,9 @@ def _mean_of_kept(
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """(input − target)². Shapes: equal. Differs from PyTorch: unequal shapes are an error, not a broadcast."""
     if input.shape != target.shape:
-        raise ValueError(f"mse_loss: input {input.shape} and target {target.shape} differ; reshape one of them")
+        raise ValueError(
+            f"mse_loss: input {input.shape} and target {target.shape} differ; reshape one of them"
+        )
     return _reduce("mse_loss", (input - target) * (input - target), reduction)
 
 
@@ -212,12 +224,14 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the class, 0 elsewhere, int64. Shapes: (...) → (..., num_classes); −1 takes the largest class + 1."""
     ids = tensor.array
     n = int(ids.max()) + 1 if num_classes == -1 else num_classes
-    if ids.size and not (0 <= ids.min() and ids.max() < n):
-        raise ValueError(f"one_hot: classes {ids.min()} … {ids.max()} do not fit into 0 … {n - 1}; enlarge num_classes")
+    if ids.size and not (ids.min() >= 0 and ids.max() < n):
+        raise ValueError(
+            f"one_hot: classes {ids.min()} … {ids.max()} do not fit into 0 … {n - 1}; enlarge num_classes"
+        )
     return engine.make((ids[..., None] == np.arange(n)).astype(np.int64), None, None)  # type: ignore[no-any-return]
 
 
-# --- attention -------------------------------------------------------------------------------------------------
+# --- attention ----------------------------------------------------------------------------------------------
 
 
 def scaled_dot_product_attention(
@@ -237,7 +251,9 @@ def scaled_dot_product_attention(
     Raises: ValueError for is_causal beside a mask. Source: "Attention Is All You Need", eq. 1.
     """
     if is_causal and attn_mask is not None:
-        raise ValueError("scaled_dot_product_attention: is_causal with an attn_mask; combine them into one mask")
+        raise ValueError(
+            "scaled_dot_product_attention: is_causal with an attn_mask; combine them into one mask"
+        )
     scores = query @ key.mT * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)  # (..., T, S)
     if is_causal:
         attn_mask = engine.make(np.tri(*scores.shape[-2:], dtype=bool), None, None)

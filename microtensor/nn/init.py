@@ -41,7 +41,9 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
     return _write(tensor, _rng(generator).uniform(a, b, tensor.shape))
 
 
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """x ~ N(mean, std²)"""
     return _write(tensor, _rng(generator).normal(mean, std, tensor.shape))
 
@@ -79,7 +81,9 @@ def ones_(tensor: Tensor) -> Tensor:
 
 def _fans(who: str, tensor: Tensor) -> tuple[int, int]:
     if tensor.ndim < 2:
-        raise ValueError(f"{who}: a tensor of shape {tensor.shape} has no fan in and out; give at least 2 axes")
+        raise ValueError(
+            f"{who}: a tensor of shape {tensor.shape} has no fan in and out; give at least 2 axes"
+        )
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 

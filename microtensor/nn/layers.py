@@ -56,7 +56,9 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         """in, out, bias"""
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        )
 
 
 class Embedding(Module):
@@ -74,7 +76,9 @@ class Embedding(Module):
         init.normal_(self.weight)
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ValueError(f"Embedding: padding_idx {padding_idx} is outside 0 … {num_embeddings - 1}; choose a row")
+                raise ValueError(
+                    f"Embedding: padding_idx {padding_idx} is outside 0 … {num_embeddings - 1}; choose a row"
+                )
             self.weight.array[padding_idx] = 0
 
     def forward(self, input: Tensor) -> Tensor:
@@ -105,7 +109,9 @@ class LayerNorm(Module):
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps = shape, eps
         self.register_parameter("weight", _parameter(*shape, dtype=dtype) if elementwise_affine else None)
-        self.register_parameter("bias", _parameter(*shape, dtype=dtype) if elementwise_affine and bias else None)
+        self.register_parameter(
+            "bias", _parameter(*shape, dtype=dtype) if elementwise_affine and bias else None
+        )
         if elementwise_affine:
             init.ones_(self.weight)
 
@@ -170,7 +176,9 @@ class Identity(Module):
 class CrossEntropyLoss(Module):
     """`functional.cross_entropy` with its options kept."""
 
-    def __init__(self, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0
+    ) -> None:
         super().__init__()
         self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
 

@@ -72,7 +72,7 @@ class Module:
         object.__setattr__(self, "_transient", set())  # names of buffers that no checkpoint holds
         object.__setattr__(self, "training", True)
 
-    # --- attributes ------------------------------------------------------------------------------------------
+    # --- attributes -----------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
         tables = self.__dict__
@@ -137,7 +137,7 @@ class Module:
         """Set a child module under a name that may be no Python name."""
         self._move(name, self._modules, module)
 
-    # --- walking the tree ------------------------------------------------------------------------------------
+    # --- walking the tree -----------------------------------------------------------------------------------
 
     def named_modules(self, prefix: str = "", _seen: set[int] | None = None) -> Iterator[tuple[str, Module]]:
         """This module and all below it, each once, with their paths."""
@@ -185,7 +185,7 @@ class Module:
         """Every buffer once."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
-    # --- state -----------------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
         """Path → tensor of all parameters and persistent buffers, sharing memory with the module.
@@ -275,7 +275,7 @@ class Module:
         """All floating parameters and buffers as float32."""
         return self.to(dtypes.float32)
 
-    # --- calling ---------------------------------------------------------------------------------------------
+    # --- calling --------------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes: written by each subclass."""
@@ -305,7 +305,7 @@ class Module:
         """Call hook(module, args, output) after each forward; what it returns, if not None, is the output."""
         return RemovableHandle(self._forward_hooks, hook)
 
-    # --- printing --------------------------------------------------------------------------------------------
+    # --- printing -------------------------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
         """What a subclass wants to see between the brackets of its name."""

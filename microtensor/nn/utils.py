@@ -30,7 +30,9 @@ def clip_grad_norm_(parameters: Any, max_norm: float, error_if_nonfinite: bool =
     norm = math.sqrt(sum(kernels.sq_sum(g.array) for g in gradients))
     if not math.isfinite(norm):
         if error_if_nonfinite:
-            raise RuntimeError(f"clip_grad_norm_: the gradient's norm is {norm}; look for the first NaN or inf")
+            raise RuntimeError(
+                f"clip_grad_norm_: the gradient's norm is {norm}; look for the first NaN or inf"
+            )
     elif norm > max_norm:
         for g in gradients:
             g.array *= float(max_norm) / (norm + 1e-6)

@@ -25,7 +25,7 @@ from microtensor.ops.select import (
     zeros_like,
 )
 
-# --- arithmetic ------------------------------------------------------------------------------------------------
+# --- arithmetic ---------------------------------------------------------------------------------------------
 
 
 @op("add", label="+", broadcasts=True, samples=pairs)
@@ -111,7 +111,7 @@ def _log_of_base(x: Any, p: Any) -> Any:
     return where(flat, 0.0, log(where(flat, ones_like(x), x)))
 
 
-# --- exponentials and roots ------------------------------------------------------------------------------------
+# --- exponentials and roots ---------------------------------------------------------------------------------
 
 
 @op("exp", floats=True, samples=one)
@@ -202,7 +202,7 @@ def reciprocal_vjp(g, y):
     return (-g * y * y,)
 
 
-# --- shapes of activation --------------------------------------------------------------------------------------
+# --- shapes of activation -----------------------------------------------------------------------------------
 
 
 @op("sin", floats=True, samples=one)

@@ -37,7 +37,7 @@ def _gradient_and_scores(rng: Rng) -> Samples:
         yield (rng.normal(size=x.shape), np.exp(x)), params
 
 
-# --- softmax ---------------------------------------------------------------------------------------------------
+# --- softmax ------------------------------------------------------------------------------------------------
 
 
 @op("softmax", floats=True, samples=_rows_of_scores)
@@ -101,7 +101,7 @@ def log_softmax_backward_composite(g, y, *, axis):
     return g - exp(y) * sum(g, axis=(axis,), keepdims=True)
 
 
-# --- layer norm ------------------------------------------------------------------------------------------------
+# --- layer norm ---------------------------------------------------------------------------------------------
 
 
 @op("layer_norm", label="layer norm", residuals=("mean", "rstd"))
@@ -131,7 +131,7 @@ def layer_norm_samples(rng):
         yield tuple(rng.normal(size=s) for s in (shape, shape[-1:], shape[-1:])), {"eps": 1e-5}
 
 
-# --- cross entropy ---------------------------------------------------------------------------------------------
+# --- cross entropy ------------------------------------------------------------------------------------------
 
 
 @op("cross_entropy", label="cross entropy", residuals=("lse",))

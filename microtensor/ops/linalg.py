@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from microtensor.ops.shape import mT, put_add, reshape
 
 def rows(x: Any) -> Any:
     """(..., C) → (N, C): all leading axes as one."""
-    return x if x.ndim == 2 else reshape(x, shape=(-1, x.shape[-1]))
+    return x if x.ndim == 2 else reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -35,7 +36,7 @@ def matmul(a, b):
     A product with one matrix for all leading axes is one large product: (..., M, K) (K, N) = (…·M, K) (K, N).
     """
     if a.ndim > 2 and b.ndim == 2:
-        return _product(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+        return _product(rows(a), b).reshape(*a.shape[:-1], b.shape[-1])  # (N, K) (K, N) → (..., M, N)
     return _product(a, b)
 
 
@@ -68,7 +69,9 @@ def linear(x, w, b):
     if x.shape[-1:] != w.shape[1:]:
         raise ValueError(f"linear: input {x.shape} ends in {x.shape[-1:]}, weight {w.shape} takes {w.shape[1:]}; "
                          f"make the last axis of the input in_features")  # fmt: skip
-    y = _product(x.reshape(-1, x.shape[-1]), w.T)
+    if b is not None and b.dtype != x.dtype:
+        raise TypeError(f"linear: input {x.dtype} and bias {b.dtype} differ; convert one with .to(dtype)")
+    y = _product(rows(x), w.T)  # (N, in) (in, out) → (N, out)
     if b is not None:
         y += b
     return y.reshape(*x.shape[:-1], w.shape[0])
@@ -77,7 +80,7 @@ def linear(x, w, b):
 @linear.vjp
 def linear_vjp(g, x, w):
     return (
-        lambda: matmul(g, w),
+        lambda: reshape(matmul(rows(g), w), shape=x.shape),
         lambda: matmul(mT(rows(g)), rows(x)),
         lambda: sum(rows(g), axis=0, keepdims=False),
     )
@@ -109,7 +112,7 @@ def embedding_vjp(g, ids, weight_shape, *, padding_idx):
 
 @embedding.samples
 def embedding_samples(rng):
-    for padding_idx in [None, 1]:
+    for padding_idx in [None, 2]:  # a row that is looked up gets none of its true gradient as padding
         yield (rng.normal(size=(4, 3)), np.array([[1, 1, 3], [0, 1, 3]])), {"padding_idx": padding_idx}
 
 

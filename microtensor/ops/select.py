@@ -133,7 +133,7 @@ def _kept_scale(p: float) -> float:
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
 
-# --- without a gradient ----------------------------------------------------------------------------------------
+# --- without a gradient -------------------------------------------------------------------------------------
 
 
 def _flag(name: str, ufunc: Any, label: str) -> Any:

@@ -112,17 +112,23 @@ def cat_vjp(g, xs_shapes, *, axis):
 def cat_samples(rng):
     for axis in [0, 1, -1]:
         shapes = [[2, 3, 4] for _ in range(3)]
-        shapes[1][axis], shapes[2][axis] = 5, 0
-        yield tuple(rng.normal(size=shape) for shape in shapes), {"axis": axis}
+        for length in [0, 5]:
+            shapes[2][axis] = length
+            yield tuple(rng.normal(size=shape) for shape in shapes), {"axis": axis}
 
 
-# --- indexing --------------------------------------------------------------------------------------------------
+# --- indexing -----------------------------------------------------------------------------------------------
 
 
 @op("getitem", label="index", view=True)
 def getitem(x, *, index):
     """y = x[index], as NumPy indexes          gradient: g added up where it came from (repeated indices add)"""
-    return x[index]
+    if not is_basic(index):
+        return x[index]
+    parts = index if isinstance(index, tuple) else (index,)
+    return (
+        x[index] if Ellipsis in parts else x[(*parts, Ellipsis)]
+    )  # with ..., a single element is a view too
 
 
 @getitem.vjp
