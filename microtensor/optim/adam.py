@@ -1,0 +1,137 @@
+"""Adam and AdamW: one compiled pass over each parameter (`kernels.adam_step`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from microtensor import kernels
+from microtensor.engine import Array
+from microtensor.optim.optimizer import Optimizer, check_switches, refuse
+from microtensor.tensor import Tensor
+
+__all__ = ["Adam", "AdamW"]
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]]
+
+
+class _AdamBase(Optimizer):
+    """What Adam and AdamW share: two running means per parameter and its own count of steps."""
+
+    slots = ("exp_avg", "exp_avg_sq")
+    counts = ("step",)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+        maximize: bool,
+        decoupled: bool,
+    ) -> None:
+        options = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled,
+        }
+        super().__init__(params, options)
+
+    def _check_options(self, group: dict[str, Any]) -> None:
+        super()._check_options(group)
+        betas = group["betas"]
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(
+                f"{self._name}: betas are {betas}; give two numbers from 0 up to, not including, 1"
+            )
+        group["betas"] = float(betas[0]), float(betas[1])
+
+    def _update(self, p: Array, g: Array, state: dict[str, Any], group: dict[str, Any]) -> None:
+        if not state:
+            state.update(step=0, exp_avg=np.zeros(p.shape, p.dtype), exp_avg_sq=np.zeros(p.shape, p.dtype))
+        state["step"] += 1
+        beta1, beta2 = group["betas"]
+        contiguous = p if p.flags.c_contiguous else p.copy(order="C")  # the kernel walks memory in order
+        kernels.adam_step(
+            contiguous,
+            -g if group["maximize"] else g,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            lr=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            eps=float(group["eps"]),
+            weight_decay=float(group["weight_decay"]),
+            decoupled=group["decoupled_weight_decay"],
+            step=state["step"],
+        )
+        if contiguous is not p:
+            p[...] = contiguous
+
+
+class Adam(_AdamBase):
+    """p ← p − lr · m̂ / (√v̂ + eps), with m̂ and v̂ running means of g and g², corrected for their start at 0.
+
+    g ← g + weight_decay · p;  m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;
+    m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ); t counts the steps of this parameter from 1. maximize: −g for g.
+
+    Raises: ValueError for a negative lr, eps or weight_decay, betas outside [0, 1), and amsgrad=True.
+    Source: Kingma & Ba 2015, Algorithm 1. Differs: the paper has no weight_decay; here it is L2
+    regularisation, as in PyTorch. The decay of Loshchilov & Hutter is `AdamW`.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        check_switches("Adam", foreach=foreach, fused=fused)
+        refuse("Adam", amsgrad=amsgrad, capturable=capturable, differentiable=differentiable)
+        super().__init__(params, lr, betas, eps, weight_decay, maximize, decoupled_weight_decay)
+
+
+class AdamW(_AdamBase):
+    """Adam, whose weights also shrink: p ← p − lr · weight_decay · p, apart from the running means.
+
+    p ← (1 − lr · weight_decay) p;  then Adam's step with weight_decay = 0.
+
+    Raises: as Adam.
+    Source: Loshchilov & Hutter 2019, Algorithm 2. Differs: the paper's schedule multiplier η and Adam's α are
+    one number, lr, as in PyTorch: decay is lr · weight_decay where the paper has η · λ.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_switches("AdamW", foreach=foreach, fused=fused)
+        refuse("AdamW", amsgrad=amsgrad, capturable=capturable, differentiable=differentiable)
+        super().__init__(params, lr, betas, eps, weight_decay, maximize, True)

@@ -1,0 +1,275 @@
+"""Learning rate schedules: lr as a function of the number of steps taken. Call `step()` after the optimiser.
+
+Each class states its formula with t, the number of `step()` calls so far. The rates are computed from t and
+the initial rate alone, so that nothing accumulates; PyTorch's differ from them by rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from microtensor.optim.optimizer import Optimizer
+
+__all__ = [
+    "CosineAnnealingLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "NoamLR",
+    "SequentialLR",
+    "StepLR",
+    "noam",
+]
+
+
+class LRScheduler:
+    """Base of all schedules: a subclass defines `get_lr()`, one rate per group, from last_epoch and base_lrs.
+
+    Being made sets the rates of t = 0. `last_epoch` is t, PyTorch's name; t is counted in steps as soon as
+    `step()` is called once per optimiser step, as is usual for Transformers.
+    last_epoch: t to go on after (−1 starts); then every group must have its "initial_lr".
+    """
+
+    unsaved: tuple[str, ...] = ("optimizer",)  # attributes that state_dict leaves out
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        name = type(self).__name__
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                f"{name}: optimizer is {type(optimizer).__name__}; give a microtensor.optim optimiser"
+            )
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", float(group["lr"]))
+            elif "initial_lr" not in group:
+                raise ValueError(
+                    f"{name}: last_epoch is {last_epoch} but group {i} has no initial_lr; start at −1"
+                )
+        self.optimizer = optimizer
+        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self.step()
+
+    def get_lr(self) -> Sequence[float]:
+        """The rates of t = last_epoch, one per group."""
+        raise NotImplementedError(f"{type(self).__name__}: has no formula; define get_lr(self)")
+
+    def get_last_lr(self) -> list[float]:
+        """The rates set last, one per group."""
+        return list(self._last_lr)
+
+    def step(self) -> None:
+        """t ← t + 1, and set the rates of that t."""
+        self.last_epoch += 1
+        self._last_lr = [float(lr) for lr in self.get_lr()]
+        for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+            group["lr"] = lr
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of its numbers, copied; not the optimiser and no functions."""
+        return {k: copy.deepcopy(v) for k, v in self.__dict__.items() if k not in self.unsaved}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a state_dict(). The optimiser's rates are in the optimiser's own state.
+
+        Raises: ValueError naming the entries that are missing or unexpected.
+        """
+        self.check_state_dict(state_dict)
+        self.__dict__.update(copy.deepcopy(dict(state_dict)))
+
+    def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Raise the ValueError that load_state_dict would raise; change nothing."""
+        own, name = self.state_dict(), type(self).__name__
+        if set(own) != set(state_dict):
+            raise ValueError(
+                f"{name}.load_state_dict: missing {sorted(set(own) - set(state_dict))}, unexpected "
+                f"{sorted(set(state_dict) - set(own))}; load what was saved from a {name}"
+            )
+        if len(state_dict["base_lrs"]) != len(self.base_lrs):
+            raise ValueError(
+                f"{name}.load_state_dict: {len(state_dict['base_lrs'])} groups, not {len(self.base_lrs)}; "
+                f"load what was saved with the same groups"
+            )
+
+
+class LambdaLR(LRScheduler):
+    """lr(t) = initial lr · f(t).   lr_lambda: f, or a list of one f per group."""
+
+    unsaved = ("optimizer", "lr_lambdas")
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        groups = len(optimizer.param_groups)
+        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
+        if len(self.lr_lambdas) != groups:
+            raise ValueError(
+                f"LambdaLR: {len(self.lr_lambdas)} functions for {groups} groups; give one per group"
+            )
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return [lr * f(self.last_epoch) for lr, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+
+
+class StepLR(LRScheduler):
+    """lr(t) = initial lr · gamma^⌊t / step_size⌋."""
+
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.step_size, self.gamma = _positive("StepLR", "step_size", step_size), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        factor = self.gamma ** (self.last_epoch // self.step_size)
+        return [lr * factor for lr in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """lr(t) = initial lr · (start + (end − start) · min(t, total) / total) with start and end factors."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
+            raise ValueError(
+                f"LinearLR: start_factor is {start_factor} and end_factor {end_factor}; "
+                f"give start_factor in (0, 1] and end_factor in [0, 1]"
+            )
+        self.start_factor, self.end_factor = start_factor, end_factor
+        self.total_iters = _positive("LinearLR", "total_iters", total_iters)
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        part = min(self.last_epoch, self.total_iters) / self.total_iters
+        factor = self.start_factor + (self.end_factor - self.start_factor) * part
+        return [lr * factor for lr in self.base_lrs]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """lr(t) = eta_min + ½ (initial lr − eta_min) (1 + cos(π t / T_max)); beyond T_max it rises again.
+
+    Source: Loshchilov & Hutter 2017, §3. Differs: no restarts, as in PyTorch.
+    """
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        self.T_max, self.eta_min = _positive("CosineAnnealingLR", "T_max", T_max), eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        part = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (lr - self.eta_min) * part for lr in self.base_lrs]
+
+
+class SequentialLR(LRScheduler):
+    """schedulers[0] until t reaches milestones[0], then schedulers[1] with its own t from 0, and so on."""
+
+    unsaved = ("optimizer", "schedulers")
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedulers: Sequence[LRScheduler],
+        milestones: Sequence[int],
+        last_epoch: int = -1,
+    ) -> None:
+        if (
+            not schedulers
+            or len(milestones) != len(schedulers) - 1
+            or list(milestones) != sorted(set(milestones))
+        ):
+            raise ValueError(
+                f"SequentialLR: {len(schedulers)} schedulers with milestones {list(milestones)}; "
+                f"give a rising list of one milestone fewer than schedulers"
+            )
+        for i, scheduler in enumerate(schedulers):
+            if scheduler.optimizer is not optimizer:
+                raise ValueError(
+                    f"SequentialLR: scheduler {i} is for another optimiser; make all of them for this one"
+                )
+        self.schedulers, self.milestones = list(schedulers), list(milestones)
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> Sequence[float]:
+        i = bisect_right(self.milestones, self.last_epoch)
+        scheduler = self.schedulers[i]
+        scheduler.last_epoch = self.last_epoch - (self.milestones[i - 1] if i else 0)
+        return scheduler.get_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "schedulers": [s.state_dict() for s in self.schedulers]}
+
+    def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().check_state_dict(state_dict)
+        if len(state_dict["schedulers"]) != len(self.schedulers):
+            raise ValueError(
+                f"SequentialLR: {len(state_dict['schedulers'])} schedulers, not {len(self.schedulers)}; "
+                f"load what was saved from the same ones"
+            )
+        for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
+            scheduler.check_state_dict(state)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.check_state_dict(state_dict)
+        for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
+            scheduler.load_state_dict(state)
+        self.__dict__.update({k: copy.deepcopy(v) for k, v in state_dict.items() if k != "schedulers"})
+
+
+def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> Callable[[int], float]:
+    """step → factor · d_model^−½ · min(step^−½, step · warmup_steps^−³ᐟ²); step counts from 1, 0 gives 0.
+
+    It rises linearly to (d_model · warmup_steps)^−½ · factor at step = warmup_steps, then falls as step^−½.
+    Raises: ValueError unless d_model and warmup_steps are at least 1 and step at least 0.
+    Source: Vaswani et al. 2017, §5.3, equation (3). Differs: a factor (1 in the paper).
+
+    >>> lr = noam(512, 4000)
+    >>> round(lr(4000), 7), lr(0)
+    (0.0006988, 0.0)
+    """
+    width, warmup = _positive("noam", "d_model", d_model), _positive("noam", "warmup_steps", warmup_steps)
+
+    def lr(step: int) -> float:
+        if step < 0:
+            raise ValueError(f"noam: step is {step}; count steps from 1")
+        falling = step**-0.5 if step else math.inf
+        return float(factor * width**-0.5 * min(falling, step * warmup**-1.5))
+
+    return lr
+
+
+class NoamLR(LRScheduler):
+    """lr = noam(d_model, warmup_steps, factor)(t + 1): the first optimiser step uses step 1.
+
+    It sets the rate of every group by itself, whatever the optimiser's lr was.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, d_model: int, warmup_steps: int, factor: float = 1.0, last_epoch: int = -1
+    ) -> None:
+        noam(d_model, warmup_steps, factor)  # refuses impossible values here
+        self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        lr = noam(self.d_model, self.warmup_steps, self.factor)(self.last_epoch + 1)
+        return [lr] * len(self.base_lrs)
+
+
+def _positive(who: str, name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{who}: {name} is {value}; make it 1 or more")
+    return value

@@ -1,0 +1,275 @@
+"""Optimizer: what all optimisers share, which is groups of parameters, a state for each, and checkpoints.
+
+A subclass of ours holds only its equation, in `_update`, on plain arrays. A user's may override `step`, as in
+PyTorch: `for group in self.param_groups: for p in group["params"]: …`. No model is known here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from microtensor import engine
+from microtensor.engine import Array
+from microtensor.mode import enable_grad, no_grad
+from microtensor.tensor import Tensor
+
+__all__ = ["Optimizer"]
+
+
+class Optimizer:
+    """Base of all optimisers: parameters in groups, each group with options that start as `defaults`.
+
+    params: tensors, or dicts {"params": tensors, option: value, …}, one per group. A parameter that is listed
+    twice in a group is stepped once (PyTorch steps it twice); in two groups it is an error.
+    Raises: ValueError for no parameters, one in two groups, no leaf; TypeError for what is no tensor.
+
+    >>> import microtensor as mt
+    >>> class SignDescent(mt.optim.Optimizer):
+    ...     def __init__(self, params, lr):
+    ...         super().__init__(params, {"lr": lr})
+    ...     def _update(self, p, g, state, group):
+    ...         p -= group["lr"] * np.sign(g)
+    >>> w = mt.tensor([1.0, -2.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> SignDescent([w], lr=0.5).step()
+    >>> w
+    tensor([ 0.5, -1.5], requires_grad=True)
+    """
+
+    slots: tuple[str, ...] = ()  # names of state arrays that have their parameter's shape
+    counts: tuple[str, ...] = ()  # names of state integers
+
+    def __init__(self, params: Iterable[Tensor] | Iterable[dict[str, Any]], defaults: dict[str, Any]) -> None:
+        self.defaults = defaults
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        if isinstance(params, Tensor | Mapping):
+            raise TypeError(
+                f"{self._name}: params is one {type(params).__name__}; give a list of tensors or of dicts"
+            )
+        given: list[Any] = list(params)
+        if not given:
+            raise ValueError(
+                f"{self._name}: there are no parameters; give model.parameters() of a model that has some"
+            )
+        for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
+            self.add_param_group(group)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """One more group, {"params": tensors, option: value, …}; options left out are the defaults."""
+        if not isinstance(param_group, Mapping) or "params" not in param_group:
+            raise TypeError(
+                f'{self._name}: a group is {param_group!r}; give {{"params": tensors, option: value, …}}'
+            )
+        group = {**self.defaults, **param_group}
+        given = group["params"]
+        params = [given] if isinstance(given, Tensor) else list(given)
+        group["params"] = unique = list({id(p): p for p in params}.values())
+        if not unique:
+            raise ValueError(f"{self._name}: group {len(self.param_groups)} has no parameters; leave it out")
+        taken = {id(p) for other in self.param_groups for p in other["params"]}
+        for i, p in enumerate(unique):
+            self._check_parameter(f"parameter {i} of group {len(self.param_groups)}", p, taken)
+        self._check_options(group)
+        self.param_groups.append(group)
+
+    def _check_parameter(self, where: str, p: Any, taken: set[int]) -> None:
+        if not isinstance(p, Tensor):
+            raise TypeError(
+                f"{self._name}: {where} is {type(p).__name__}; give tensors, such as model.parameters()"
+            )
+        if p.grad_fn is not None:
+            raise ValueError(
+                f"{self._name}: {where}, of shape {p.shape}, is no leaf: {p.grad_fn!r} made it; "
+                f"give the tensor it was made from, or detach().requires_grad_()"
+            )
+        if p.dtype.kind != "f":
+            raise TypeError(
+                f"{self._name}: {where} is {p.dtype}, which has no gradient; give floating tensors"
+            )
+        if id(p) in taken:
+            raise ValueError(
+                f"{self._name}: {where}, of shape {p.shape}, is in an earlier group; list it in one"
+            )
+
+    def _check_options(self, group: dict[str, Any]) -> None:
+        """Refuse impossible values. NumPy scalars become Python's, because they would widen float32."""
+        for option in ("lr", "eps", "weight_decay", "momentum"):
+            if option in group:
+                group[option] = value = float(group[option])
+                if not value >= 0:
+                    raise ValueError(f"{self._name}: {option} is {value}; make it 0 or more")
+
+    # --- stepping -------------------------------------------------------------------------------------------
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or set them to zero."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none or p.grad is None:
+                    p.grad = None
+                else:  # a new array: the old gradient may be shared
+                    p.grad = engine.make(np.zeros_like(p.grad.array), None, None)
+
+    @no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient, in place; the others neither move nor decay.
+
+        closure: computes the gradients again and returns the loss, which step then returns.
+        Raises: ValueError if a gradient has not its parameter's shape and dtype.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            options = {**group, "lr": float(group["lr"])} if "lr" in group else group
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._update(p.array, self._gradient(p), self.state[p], options)
+                    p.version[0] += 1
+        return loss
+
+    def _gradient(self, p: Tensor) -> Array:
+        assert p.grad is not None
+        g = p.grad.array
+        if g.shape != p.array.shape or g.dtype != p.array.dtype:
+            raise ValueError(
+                f"{self._name}: a parameter is {p.dtype}{p.shape} but its gradient {g.dtype}{g.shape}; "
+                f"set p.grad to a tensor like p"
+            )
+        return g
+
+    def _update(self, p: Array, g: Array, state: dict[str, Any], group: dict[str, Any]) -> None:
+        """Change p in place by its gradient g, which may be shared and must stay as it is."""
+        raise NotImplementedError(
+            f"{self._name}: has no rule; define step(self) or _update(self, p, g, state, group)"
+        )
+
+    # --- state ----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {index: {name: value}}, "param_groups": [{option: value, "params": [index]}]}, copied.
+
+        Parameters are numbered in the order of the groups. PyTorch's layout; but its tensors are live,
+        so that a kept state changes with the next step.
+        """
+        index = {p: i for i, p in enumerate(self._params())}
+        groups = [
+            {
+                **{k: copy.deepcopy(v) for k, v in g.items() if k != "params"},
+                "params": [index[p] for p in g["params"]],
+            }
+            for g in self.param_groups
+        ]
+        state = {index[p]: {name: _out(v) for name, v in s.items()} for p, s in self.state.items() if s}
+        return {"state": dict(sorted(state.items())), "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a state_dict(), also from PyTorch's. Everything is checked before anything changes.
+
+        Raises: ValueError naming what differs: groups, numbers of parameters, options, names or shapes.
+        """
+        self.check_state_dict(state_dict)
+        params = self._params()
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            options = {k: copy.deepcopy(v) for k, v in saved.items() if k != "params"}
+            group.update({k: tuple(v) if isinstance(group.get(k), tuple) else v for k, v in options.items()})
+        self.state.clear()
+        for i, p in enumerate(params):
+            saved = state_dict["state"].get(i)
+            if saved:
+                self.state[p] = {name: self._into(name, value, p) for name, value in saved.items()}
+
+    def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Raise the ValueError that load_state_dict would raise; change nothing."""
+        faults = self._faults(state_dict)
+        if faults:
+            raise ValueError(
+                f"{self._name}.load_state_dict: the state does not fit: {'; '.join(faults[:5])}"
+                f"{f'; and {len(faults) - 5} more' if len(faults) > 5 else ''}; "
+                f"load what was saved from the same optimiser of the same model"
+            )
+
+    def _faults(self, state_dict: Mapping[str, Any]) -> list[str]:
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+            return ['it has not the keys "state" and "param_groups"']
+        groups = state_dict["param_groups"]
+        if len(groups) != len(self.param_groups):
+            return [f"it has {len(groups)} parameter groups, not {len(self.param_groups)}"]
+        faults = []
+        for i, (group, saved) in enumerate(zip(self.param_groups, groups, strict=True)):
+            if len(saved.get("params", ())) != len(group["params"]):
+                faults.append(
+                    f"its group {i} has {len(saved.get('params', ()))} parameters, not {len(group['params'])}"
+                )
+            faults += [f"its group {i} has no option {name!r}" for name in self.defaults if name not in saved]
+        params = self._params()
+        for i, saved in state_dict["state"].items():
+            if i not in range(len(params)):
+                faults.append(f"it has a state for parameter {i!r} of {len(params)}")
+            else:
+                faults += self._slot_faults(i, params[i], saved)
+        return faults
+
+    def _slot_faults(self, i: int, p: Tensor, saved: Mapping[str, Any]) -> list[str]:
+        faults = [f"parameter {i} has no {name}" for name in self.counts if name not in saved]
+        for name in self.slots:
+            value = saved.get(name)
+            shape = getattr(value, "shape", None)
+            if name not in saved:
+                faults.append(f"parameter {i} has no {name}")
+            elif value is not None and (shape is None or tuple(shape) != p.shape):
+                faults.append(f"{name} of parameter {i} has shape {shape}, not {p.shape}")
+        return faults
+
+    def _params(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def _into(self, name: str, value: Any, p: Tensor) -> Any:
+        """A loaded value as we keep it: slots are contiguous arrays of p's dtype, counts are ints."""
+        if name in self.slots and value is not None:
+            source = value.array if isinstance(value, Tensor) else value
+            return np.asarray(source, p.dtype).copy(order="C")
+        if name in self.counts:
+            return int(value)
+        return value.detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
+
+    def __repr__(self) -> str:
+        lines = [f"{self._name} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {name}: {value}" for name, value in sorted(group.items()) if name != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def _out(value: Any) -> Any:
+    """A state value as it leaves: arrays become tensors, and everything is a copy."""
+    if isinstance(value, np.ndarray):
+        return engine.make(value.copy(), None, None)
+    return value.detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
+
+
+def refuse(who: str, **arguments: Any) -> None:
+    """An error for each of PyTorch's switches that is on here without meaning anything."""
+    for name, value in arguments.items():
+        if value:
+            raise ValueError(f"{who}: {name}={value!r} is not supported; leave it out")
+
+
+def check_switches(who: str, **switches: Any) -> None:
+    """PyTorch's choice between its implementations: False, None and True all mean our only one."""
+    for name, value in switches.items():
+        if value is not None and not isinstance(value, bool):
+            raise TypeError(
+                f"{who}: {name} is {value!r}; give True, False or None, which all do the same here"
+            )

@@ -1,0 +1,423 @@
+"""Optimisers and schedules: the hand-made cases, then step by step against PyTorch in float64."""
+
+import copy
+import inspect
+import math
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+from microtensor import nn, optim
+from microtensor.optim import lr_scheduler as lrs
+
+SHAPES = ((3, 2), (4,), ())
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def leaf(values, dtype=np.float64):
+    return mt.tensor(np.array(values, dtype), requires_grad=True)
+
+
+def give(p, g):
+    p.grad = mt.tensor(np.asarray(g, p.dtype))
+
+
+# --- by hand ------------------------------------------------------------------------------------------------
+
+
+def test_adamw_with_a_zero_gradient_only_decays():
+    p = leaf([2.0])
+    optimizer = optim.AdamW([p], lr=0.1, weight_decay=0.5)
+    for _ in range(3):
+        give(p, [0.0])
+        optimizer.step()
+    np.testing.assert_allclose(p.array, [2.0 * 0.95**3], rtol=1e-14)
+    assert not optimizer.state[p]["exp_avg"].any()
+
+
+def test_adam_weight_decay_is_part_of_the_gradient():
+    p = leaf([10.0])
+    optimizer = optim.Adam([p], lr=0.1, weight_decay=0.5)
+    give(p, [-5.0])  # g + weight_decay · p = 0
+    optimizer.step()
+    assert p.array[0] == 10.0
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+def test_a_parameter_without_gradient_neither_moves_nor_decays(kind):
+    p, q = leaf([2.0]), leaf([2.0])
+    give(p, [1.0])
+    kind([p, q], lr=0.1, weight_decay=0.5).step()
+    assert q.array[0] == 2.0
+    assert p.array[0] != 2.0
+
+
+def test_a_parameter_listed_twice_is_stepped_once():
+    p = leaf([0.0])
+    optimizer = optim.SGD([p, p], lr=0.1)
+    give(p, [1.0])
+    optimizer.step()
+    np.testing.assert_allclose(p.array, [-0.1])
+    assert optimizer.param_groups[0]["params"] == [p]
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+def test_a_numpy_lr_keeps_float32(kind):
+    p = leaf([1.0, 2.0], np.float32)
+    optimizer = kind([p], lr=np.float64(0.1), weight_decay=np.float64(0.1))
+    optimizer.param_groups[0]["lr"] = np.float64(0.05)
+    for _ in range(2):
+        give(p, [1.0, -1.0])
+        optimizer.step()
+    assert p.dtype == np.float32
+    assert all(v.dtype == np.float32 for v in optimizer.state[p].values() if isinstance(v, np.ndarray))
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.AdamW])
+def test_a_step_after_the_forward_is_noticed_by_backward(kind):
+    p = leaf([1.0, 2.0])
+    loss = (p * p).sum()
+    give(p, [1.0, 1.0])
+    kind([p], lr=0.1).step()
+    with pytest.raises(RuntimeError):
+        loss.backward()
+
+
+def test_a_step_leaves_the_gradient_and_records_nothing():
+    for kind, options in ((optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}), (optim.AdamW, {})):
+        p, g = leaf([1.0, 2.0]), np.array([3.0, 4.0])
+        give(p, g)
+        optimizer = kind([p], lr=0.1, maximize=True, **options)
+        optimizer.step()
+        optimizer.step()
+        assert np.array_equal(p.grad.array, g)
+        assert p.is_leaf
+        assert p.requires_grad
+
+
+def test_a_transposed_parameter_is_stepped_in_its_own_memory():
+    memory = np.arange(6.0).reshape(2, 3)
+    p = nn.Parameter(memory.T)
+    give(p, np.ones((3, 2)))
+    optim.AdamW([p], lr=0.1, weight_decay=0.0).step()
+    np.testing.assert_allclose(memory, np.arange(6.0).reshape(2, 3) - 0.1, atol=1e-7)
+
+
+def test_zero_grad_forgets_or_zeroes():
+    p = leaf([1.0])
+    optimizer = optim.SGD([p])
+    give(p, [2.0])
+    shared = p.grad.array
+    optimizer.zero_grad(set_to_none=False)
+    assert p.grad.array[0] == 0.0
+    assert shared[0] == 2.0  # who else holds the gradient keeps it
+    optimizer.zero_grad()
+    assert p.grad is None
+
+
+def test_a_closure_runs_with_gradients_and_returns_the_loss():
+    p = leaf([3.0])
+    optimizer = optim.SGD([p], lr=0.5)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    with mt.no_grad():
+        assert optimizer.step(closure).item() == 9.0
+    assert p.array[0] == 0.0
+
+
+def test_a_users_optimizer_may_override_step():
+    class Plain(optim.Optimizer):
+        def __init__(self, params, lr):
+            super().__init__(params, {"lr": lr})
+
+        @mt.no_grad()
+        def step(self):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.sub_(group["lr"] * p.grad)
+
+    p = leaf([1.0])
+    give(p, [2.0])
+    Plain([p], 0.25).step()
+    assert p.array[0] == 0.5
+
+
+def test_signatures_show_what_pytorch_programs_look_for():
+    assert "fused" in inspect.signature(optim.AdamW).parameters
+    for value in (None, False, True):
+        optim.AdamW([leaf([1.0])], fused=value, foreach=value)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: optim.SGD([]), ValueError, "no parameters"),
+        (lambda: optim.SGD([leaf([1.0]) * 2]), ValueError, "no leaf"),
+        (lambda: optim.SGD([np.ones(2)]), TypeError, "ndarray"),
+        (lambda: optim.SGD(leaf([1.0])), TypeError, "list"),
+        (lambda: optim.SGD([mt.tensor([1])]), TypeError, "int64"),
+        (lambda: optim.SGD([leaf([1.0])], lr=-0.5), ValueError, r"-0\.5"),
+        (lambda: optim.SGD([leaf([1.0])], lr=math.nan), ValueError, "nan"),
+        (lambda: optim.SGD([leaf([1.0])], momentum=-1), ValueError, "momentum"),
+        (lambda: optim.SGD([leaf([1.0])], nesterov=True), ValueError, "nesterov"),
+        (lambda: optim.SGD([{"params": [leaf([1.0])], "lr": -1}], lr=1), ValueError, "lr"),
+        (lambda: optim.Adam([leaf([1.0])], betas=(0.9, 1.0)), ValueError, r"\(0\.9, 1\.0\)"),
+        (lambda: optim.Adam([leaf([1.0])], eps=-1), ValueError, "eps"),
+        (lambda: optim.AdamW([leaf([1.0])], weight_decay=-1), ValueError, "weight_decay"),
+        (lambda: optim.AdamW([leaf([1.0])], amsgrad=True), ValueError, "amsgrad"),
+        (lambda: optim.AdamW([leaf([1.0])], fused="yes"), TypeError, "fused"),
+    ],
+)
+def test_refusals_name_the_value_and_the_cure(make, error, text):
+    with pytest.raises(error, match=text) as caught:
+        make()
+    assert ";" in str(caught.value)
+    assert ": " in str(caught.value)
+
+
+def test_a_parameter_in_two_groups_is_refused():
+    p = leaf([1.0])
+    with pytest.raises(ValueError, match="earlier group"):
+        optim.SGD([{"params": [p]}, {"params": [p], "lr": 0.1}])
+
+
+def test_a_gradient_of_another_shape_is_refused():
+    p = leaf([1.0, 2.0])
+    give(p, [[1.0, 2.0]])
+    with pytest.raises(ValueError, match=r"\(1, 2\)"):
+        optim.AdamW([p]).step()
+
+
+# --- state --------------------------------------------------------------------------------------------------
+
+
+def trained(kind, steps=3, **options):
+    params = [leaf(np.full(shape, 2.0)) for shape in SHAPES]
+    optimizer = kind(params, lr=0.1, **options)
+    for _ in range(steps):
+        one_step(optimizer)
+    return params, optimizer
+
+
+def one_step(optimizer):
+    for p in optimizer.param_groups[0]["params"]:
+        give(p, np.cos(p.array))
+    optimizer.step()
+
+
+@pytest.mark.parametrize(("kind", "options"), [(optim.SGD, {"momentum": 0.9}), (optim.AdamW, {})])
+def test_a_state_dict_is_a_snapshot_that_resumes_exactly(kind, options):
+    params, optimizer = trained(kind, **options)
+    values, state = [p.array.copy() for p in params], optimizer.state_dict()
+    frozen = copy.deepcopy(state)
+    one_step(optimizer)
+    again, other = trained(kind, steps=1, **options)
+    for p, value in zip(again, values, strict=True):
+        p.array[...] = value
+    other.load_state_dict(state)
+    one_step(other)
+    for p, q in zip(params, again, strict=True):
+        assert np.array_equal(p.array, q.array)
+    name = optimizer.slots[0]
+    assert all(
+        np.array_equal(state["state"][i][name].array, frozen["state"][i][name].array) for i in range(3)
+    )
+
+
+def test_a_state_dict_has_pytorchs_layout():
+    _, optimizer = trained(optim.AdamW)
+    state = optimizer.state_dict()
+    assert list(state) == ["state", "param_groups"]
+    assert list(state["state"]) == [0, 1, 2]
+    assert state["state"][0]["step"] == 3
+    assert isinstance(state["state"][0]["exp_avg"], mt.Tensor)
+    assert state["param_groups"][0]["params"] == [0, 1, 2]
+    assert state["param_groups"][0]["betas"] == (0.9, 0.999)
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    params, optimizer = trained(optim.AdamW)
+    before = optimizer.state_dict()
+    wrong = [optimizer.state_dict() for _ in range(6)]
+    wrong[0]["param_groups"].append(wrong[0]["param_groups"][0])
+    wrong[1]["param_groups"][0]["params"].append(3)
+    wrong[2]["state"][1]["exp_avg"] = mt.zeros(5)
+    wrong[3]["state"][7] = wrong[3]["state"][0]
+    del wrong[4]["state"][0]["step"]
+    del wrong[5]["param_groups"][0]["betas"]
+    texts = (
+        "2 parameter groups, not 1",
+        "4 parameters, not 3",
+        r"\(5,\), not \(4,\)",
+        "parameter 7",
+        "no step",
+        "'betas'",
+    )
+    for state, text in zip([*wrong, {}], [*texts, "param_groups"], strict=True):
+        state.setdefault("param_groups", [{}])[0]["lr"] = 9.0
+        if state.keys() == {"param_groups"}:
+            del state["param_groups"]
+        with pytest.raises(ValueError, match=text):
+            optimizer.load_state_dict(state)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+    assert np.array_equal(optimizer.state[params[0]]["exp_avg"], before["state"][0]["exp_avg"].array)
+
+
+# --- schedules ----------------------------------------------------------------------------------------------
+
+
+def test_linear_warmup_uses_its_first_rate_at_the_first_step():
+    p = leaf([0.0])
+    optimizer = optim.SGD([p], lr=1.0)
+    schedule = lrs.LambdaLR(optimizer, lambda t: min(1.0, (t + 1) / 4))
+    used = []
+    for _ in range(6):
+        used.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert used == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+
+
+def test_noam_peaks_at_the_end_of_the_warmup():
+    rate = lrs.noam(512, 4000)
+    assert rate(0) == 0.0
+    assert rate(2) == pytest.approx(2 * rate(1))
+    assert rate(3999) < rate(4000) > rate(4001)
+    assert rate(4000) == pytest.approx((512 * 4000) ** -0.5)
+    assert rate(16000) == pytest.approx(rate(4000) / 2)
+
+
+def test_noam_lr_starts_at_step_one_whatever_the_optimizers_lr():
+    optimizer = optim.Adam([leaf([1.0])], lr=123.0)
+    schedule, rate = lrs.NoamLR(optimizer, 64, 10, factor=2.0), lrs.noam(64, 10, factor=2.0)
+    for step in range(1, 25):
+        assert optimizer.param_groups[0]["lr"] == rate(step)
+        assert schedule.get_last_lr() == [rate(step)]
+        schedule.step()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lrs.noam(0, 10),
+        lambda: lrs.noam(10, 0),
+        lambda: lrs.noam(1, 1)(-1),
+        lambda: lrs.StepLR(optim.SGD([leaf([1.0])]), 0),
+        lambda: lrs.LinearLR(optim.SGD([leaf([1.0])]), 0.0),
+        lambda: lrs.LambdaLR(optim.SGD([leaf([1.0])]), [abs, abs]),
+        lambda: lrs.SequentialLR(optim.SGD([leaf([1.0])]), [], []),
+        lambda: lrs.StepLR(optim.SGD([leaf([1.0])]), 1, last_epoch=3),
+    ],
+)
+def test_impossible_schedules_are_refused(make):
+    with pytest.raises(ValueError, match=";"):
+        make()
+
+
+SCHEDULES = {
+    "lambda": lambda m, o: m.LambdaLR(o, [lambda t: 0.9**t, lambda t: 1.0 / (t + 1)]),
+    "step": lambda m, o: m.StepLR(o, 4, gamma=0.5),
+    "linear": lambda m, o: m.LinearLR(o, 0.25, 0.75, total_iters=7),
+    "cosine": lambda m, o: m.CosineAnnealingLR(o, 12, eta_min=0.001),
+    "sequential": lambda m, o: m.SequentialLR(
+        o, [m.LinearLR(o, 0.1, total_iters=5), m.CosineAnnealingLR(o, 10), m.StepLR(o, 2)], [5, 15]
+    ),
+}
+
+
+def test_a_schedule_resumes_from_its_state():
+    for name, make in SCHEDULES.items():
+        optimizers = [
+            optim.SGD([{"params": [leaf([1.0])]}, {"params": [leaf([1.0])], "lr": 0.5}], lr=0.1) for _ in "ab"
+        ]
+        first, second = (make(lrs, o) for o in optimizers)
+        for _ in range(8):
+            first.step()
+        second.load_state_dict(first.state_dict())
+        for _ in range(8):
+            first.step()
+            second.step()
+            assert first.get_last_lr() == second.get_last_lr(), name
+
+
+def test_a_schedules_foreign_state_is_refused():
+    optimizer = optim.SGD([leaf([1.0])])
+    schedule = lrs.StepLR(optimizer, 3)
+    with pytest.raises(ValueError, match="step_size"):
+        schedule.load_state_dict(lrs.CosineAnnealingLR(optimizer, 3).state_dict())
+
+
+# --- against PyTorch ----------------------------------------------------------------------------------------
+
+OPTIMIZERS = {
+    "sgd": ("SGD", {"lr": 0.1}),
+    "momentum": ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}),
+    "nesterov": ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    "sgd ascent": ("SGD", {"lr": 0.1, "momentum": 0.5, "maximize": True, "weight_decay": 0.01}),
+    "adam": ("Adam", {"lr": 0.02, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}),
+    "adam ascent": ("Adam", {"lr": 0.02, "maximize": True}),
+    "adam decoupled": ("Adam", {"lr": 0.02, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "adamw": ("AdamW", {"lr": 0.02, "weight_decay": 0.1}),
+}
+
+
+@pytest.mark.parametrize("schedule", [None, *SCHEDULES])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_twenty_steps_equal_pytorchs_in_float64(name, schedule, rng):
+    torch = pytest.importorskip("torch")
+    kind, options = OPTIMIZERS[name]
+    values = [rng.normal(size=shape) for shape in SHAPES]
+    ours = [leaf(v) for v in values]
+    theirs = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
+
+    def build(optim_module, params):
+        groups = [{"params": params[:2]}, {"params": params[2:], "lr": 0.3, "weight_decay": 0.2}]
+        return getattr(optim_module, kind)(groups, **options)
+
+    a, b = build(optim, ours), build(torch.optim, theirs)
+    schedules = (
+        [SCHEDULES[schedule](m, o) for m, o in ((lrs, a), (torch.optim.lr_scheduler, b))] if schedule else []
+    )
+    for step in range(20):
+        for i, (p, q) in enumerate(zip(ours, theirs, strict=True)):
+            g = None if (step + i) % 5 == 0 else rng.normal(size=SHAPES[i])  # now and then there is none
+            p.grad = None if g is None else mt.tensor(np.asarray(g))
+            q.grad = None if g is None else torch.tensor(g, dtype=torch.float64)
+        a.step()
+        b.step()
+        for s in schedules:
+            s.step()
+        lr = [[g["lr"] for g in o.param_groups] for o in (a, b)]
+        np.testing.assert_allclose(*lr, rtol=1e-12, atol=1e-17)
+        for p, q in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(p.array, q.detach().numpy(), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw"])
+def test_pytorchs_state_dict_can_be_loaded(name):
+    torch = pytest.importorskip("torch")
+    kind, options = OPTIMIZERS[name]
+    q = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    theirs = getattr(torch.optim, kind)([q], **options)
+    q.grad = torch.arange(3, dtype=torch.float64)
+    theirs.step()
+    p = leaf(q.detach().numpy())
+    ours = getattr(optim, kind)([p], lr=9.0)
+    ours.load_state_dict(theirs.state_dict())
+    give(p, np.arange(3.0))
+    ours.step()
+    theirs.step()
+    np.testing.assert_allclose(p.array, q.detach().numpy(), rtol=1e-12)
