@@ -134,6 +134,6 @@ def layer_norm_backward(g: Array, x: Array, w: Array, mean: Array, rstd: Array) 
     gx = np.empty_like(rows)
     partial, total = np.empty((-(-N // BLOCK_ROWS), 2, C), rows.dtype), np.zeros((2, C))
     m, r = contiguous(mean).reshape(N), contiguous(rstd).reshape(N)
-    run(0.4 * rows.size, *_layer_norm_back_kernels, g_rows, rows, contiguous(w), m, r, gx, partial, total)
+    run(0.3 * rows.size, *_layer_norm_back_kernels, g_rows, rows, contiguous(w), m, r, gx, partial, total)
     gw, gb = total.astype(rows.dtype)
     return gx.reshape(x.shape), gw, gb

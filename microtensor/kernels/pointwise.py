@@ -220,7 +220,7 @@ def adam_step(
     shrink, decay = (1 - lr * weight_decay, 0.0) if decoupled else (1.0, float(weight_decay))
     rate, root = lr / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
     arrays = p.reshape(-1), contiguous(g).reshape(-1), m.reshape(-1), v.reshape(-1)
-    run(0.6 * p.size, *_adam_kernels, *arrays, shrink, decay, beta1, beta2, rate, root, eps)
+    run(0.4 * p.size, *_adam_kernels, *arrays, shrink, decay, beta1, beta2, rate, root, eps)
 
 
 # ---- sums ----
@@ -255,7 +255,7 @@ def sq_sum(g: Array) -> float:
     """
     flat = contiguous(g).reshape(-1)
     partial = np.empty(-(-flat.size // SUM_BLOCK))
-    return float(run(0.1 * flat.size, *_sq_sum_kernels, flat, partial))
+    return float(run(0.07 * flat.size, *_sq_sum_kernels, flat, partial))
 
 
 def _embedding_back(g: Array, index: Array, gw: Array, parts: int) -> None:

@@ -350,7 +350,7 @@ def cross_entropy_forward(
     rows = _rows_per_block(z)
     scratch = np.empty((min(get_num_threads(), len(z) // rows + 1), rows, z.shape[1]), z.dtype)
     options = int(ignore_index), float(label_smoothing)
-    run(0.6 * z.size, *_loss_kernels, z, t, *options, loss, lse, scratch)
+    run(0.5 * z.size, *_loss_kernels, z, t, *options, loss, lse, scratch)
     return loss, lse
 
 
