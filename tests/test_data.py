@@ -1,0 +1,276 @@
+"""Data sets, loader, tokenizer: what the batches are, that a seed fixes them, and that a loader resumes."""
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import microtensor as mt
+from microtensor.data import (
+    CharTokenizer,
+    DataLoader,
+    Dataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+    random_split,
+)
+
+
+class Squares(Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return {"x": index, "y": index * index}
+
+
+def generator(seed=0):
+    return mt.Generator().manual_seed(seed)
+
+
+def numbers(n=10):
+    return TensorDataset(mt.arange(n), mt.arange(n) * 10)
+
+
+# --- data sets ----------------------------------------------------------------------------------------------
+
+
+def test_a_tensor_dataset_gives_tuples():
+    x, y = numbers()[3]
+    assert (x.item(), y.item()) == (3, 30)
+    assert len(numbers()) == 10
+
+
+def test_random_split_is_disjoint_and_complete():
+    for lengths in ([7, 3], [0.7, 0.3], [0.33, 0.33, 0.34]):
+        parts = random_split(numbers(), lengths, generator())
+        assert sorted(part[i][0].item() for part in parts for i in range(len(part))) == list(range(10))
+    assert [len(part) for part in random_split(numbers(11), [0.5, 0.5])] == [6, 5]
+
+
+def test_random_split_follows_its_generator():
+    first, second, other = (
+        random_split(range(20), [10, 10], generator(seed))[0].indices for seed in (1, 1, 2)
+    )
+    assert first == second != other
+
+
+@pytest.mark.parametrize("lengths", [[5, 4], [0.5, 0.4], [-1, 11], [5.5, 4.5]])
+def test_random_split_refuses_lengths_that_do_not_add_up(lengths):
+    with pytest.raises(ValueError, match="random_split"):
+        random_split(numbers(), lengths)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: TensorDataset(), ValueError),
+        (lambda: TensorDataset(mt.ones(2), mt.ones(3)), ValueError),
+        (lambda: TensorDataset(mt.tensor(1.0)), TypeError),
+        (lambda: TensorDataset(np.ones(2)), TypeError),
+    ],
+)
+def test_tensors_that_are_no_dataset_are_refused(make, error):
+    with pytest.raises(error, match=r"TensorDataset: .*;"):
+        make()
+
+
+# --- loader -------------------------------------------------------------------------------------------------
+
+
+def test_batches_come_in_order_and_the_last_is_smaller():
+    loader = DataLoader(numbers(), batch_size=4)
+    assert [x.tolist() for x, _ in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert len(loader) == 3
+    assert len(list(DataLoader(numbers(), batch_size=4, drop_last=True))) == 2
+
+
+def test_the_fast_way_gives_what_the_samples_give():
+    part = Subset(Subset(numbers(), range(9, -1, -1)), [0, 2, 4, 6])
+    fast = [[t.tolist() for t in batch] for batch in DataLoader(part, 3)]
+    slow = [[t.tolist() for t in batch] for batch in DataLoader([part[i] for i in range(4)], 3)]
+    assert fast == slow == [[[9, 7, 5], [90, 70, 50]], [[3], [30]]]
+
+
+def test_a_subclass_with_its_own_samples_is_asked_for_them():
+    class Doubled(TensorDataset):
+        def __getitem__(self, index):
+            return tuple(2 * t for t in super().__getitem__(index))
+
+    (batch,) = DataLoader(Doubled(mt.arange(3)), 3)
+    assert batch[0].tolist() == [0, 2, 4]
+
+
+def test_shuffling_shows_every_sample_once_in_a_new_order_each_epoch():
+    loader = DataLoader(range(50), 8, shuffle=True, generator=generator())
+    epochs = [[i for batch in loader for i in batch.tolist()] for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(50))
+
+
+def test_a_seed_fixes_the_order():
+    orders = [
+        [b.tolist() for b in DataLoader(range(20), 3, shuffle=True, generator=generator(5))] for _ in "ab"
+    ]
+    assert orders[0] == orders[1]
+    mt.manual_seed(3)
+    first = [b.tolist() for b in DataLoader(range(20), 3, shuffle=True)]
+    mt.manual_seed(3)
+    assert first == [b.tolist() for b in DataLoader(range(20), 3, shuffle=True)]
+
+
+def test_collate_fn_gets_the_list_of_samples():
+    loader = DataLoader(Squares(), 5, collate_fn=lambda samples: [s["y"] for s in samples])
+    assert list(loader) == [[0, 1, 4, 9, 16], [25, 36, 49, 64, 81]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"batch_size": 0}, ValueError),
+        ({"batch_size": 2.5}, ValueError),
+        ({"num_workers": 2}, ValueError),
+        ({"pin_memory": True}, ValueError),
+        ({"generator": np.random.default_rng()}, TypeError),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments, error):
+    with pytest.raises(error, match=rf"DataLoader: {next(iter(arguments))} is .*;"):
+        DataLoader(numbers(), **arguments)
+
+
+def test_a_dataset_without_length_is_refused():
+    with pytest.raises(TypeError, match="__len__"):
+        DataLoader(iter([1, 2]))
+    DataLoader(numbers(), num_workers=0, pin_memory=False)
+
+
+# --- collating ----------------------------------------------------------------------------------------------
+
+
+def test_collating_keeps_dtypes_and_structure():
+    pair = namedtuple("pair", "a b")
+    batch = default_collate(
+        [pair(np.float32(1), {"t": mt.ones(2), "n": 3}), pair(np.float32(2), {"t": mt.zeros(2), "n": 4})]
+    )
+    assert isinstance(batch, pair)
+    assert batch.a.dtype == mt.float32
+    assert batch.b["t"].tolist() == [[1, 1], [0, 0]]
+    assert batch.b["n"].dtype == mt.int64
+    assert default_collate([0.5, 1.5]).dtype == mt.float32
+    assert default_collate([True, False]).dtype == mt.bool
+    assert default_collate([np.ones(2), np.ones(2)]).dtype == mt.float64
+    assert default_collate(["a", "b"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "error", "text"),
+    [
+        ([mt.ones(3), mt.ones(4)], ValueError, r"\(3,\), \(4,\)"),
+        ([(1, 2), (1,)], ValueError, r"\[1, 2\]"),
+        ([{"a": 1}, {"b": 1}], ValueError, "'a'"),
+        ([object()], TypeError, "object"),
+    ],
+)
+def test_samples_that_do_not_stack_are_refused(samples, error, text):
+    with pytest.raises(error, match=text):
+        default_collate(samples)
+
+
+# --- resuming -----------------------------------------------------------------------------------------------
+
+
+def batches(loader, n):
+    """The next n batches, over as many epochs as it takes."""
+    found = []
+    while len(found) < n:
+        for batch in loader:
+            found.append(batch.tolist())
+            if len(found) == n:
+                break
+    return found
+
+
+@given(stop=st.integers(0, 17), shuffle=st.booleans(), own=st.booleans(), drop_last=st.booleans())
+def test_a_resumed_loader_goes_on_with_the_same_batches(stop, shuffle, own, drop_last):
+    def make(seed):
+        mt.manual_seed(seed)
+        return DataLoader(
+            range(22), 4, shuffle=shuffle, drop_last=drop_last, generator=generator(seed) if own else None
+        )
+
+    want = batches(make(1), 18)
+    loader = make(1)
+    if stop:
+        assert batches(loader, stop) == want[:stop]
+    state, rng = loader.state_dict(), mt.get_rng_state()
+    again = make(99)
+    again.load_state_dict(state)
+    mt.set_rng_state(rng)
+    assert batches(again, 18 - stop) == want[stop:]
+
+
+def test_a_loader_at_the_end_of_an_epoch_resumes_with_the_end():
+    loader = DataLoader(range(4), 2)
+    for _ in loader:
+        state = loader.state_dict()
+    again = DataLoader(range(4), 2)
+    again.load_state_dict(state)
+    assert list(again) == []
+    assert len(list(again)) == 2
+    again.load_state_dict(loader.state_dict())
+    assert len(list(again)) == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        (lambda: DataLoader(range(5), 2, shuffle=True, generator=generator()), "dataset is 6, not 5"),
+        (lambda: DataLoader(range(6), 3, shuffle=True, generator=generator()), "batch_size is 2, not 3"),
+        (lambda: DataLoader(range(6), 2, generator=generator()), "shuffle is True, not False"),
+        (lambda: DataLoader(range(6), 2, shuffle=True), "generator"),
+    ],
+)
+def test_a_state_of_another_loader_is_refused(other, text):
+    state = DataLoader(range(6), 2, shuffle=True, generator=generator()).state_dict()
+    with pytest.raises(ValueError, match=text):
+        other().load_state_dict(state)
+    with pytest.raises(ValueError, match="keys"):
+        other().load_state_dict({})
+
+
+# --- tokenizer ----------------------------------------------------------------------------------------------
+
+
+@given(st.text(min_size=1))
+def test_decoding_undoes_encoding(text):
+    tokenizer = CharTokenizer(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.decode(mt.tensor(tokenizer.encode(text))) == text
+    assert CharTokenizer(tokenizer.chars).encode(text) == tokenizer.encode(text)
+
+
+def test_the_tokenizer_names_what_it_does_not_know():
+    tokenizer = CharTokenizer("abc")
+    with pytest.raises(ValueError, match="'z' at position 1"):
+        tokenizer.encode("az")
+    with pytest.raises(ValueError, match="id 3 is not in 0 … 2"):
+        tokenizer.decode([3])
+    with pytest.raises(ValueError, match="id -1"):
+        tokenizer.decode([-1])
+    with pytest.raises(ValueError, match="empty"):
+        CharTokenizer("")
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def test_utils_data_has_the_same_names():
+    from microtensor.utils.data import DataLoader as Same
+
+    assert Same is DataLoader
+    assert mt.utils.data.TensorDataset is TensorDataset
+    assert mt.data.PAD == 0
