@@ -1,0 +1,38 @@
+"""Fixtures that every test may use, and one that every test gets: nobody leaks a mode into the next test."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+import microtensor as mt
+from microtensor.mode import mode
+
+# compiling a kernel takes a second at its first call, on a busy machine several: no deadline can tell that
+# apart from a slow test
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("dev", max_examples=25, **_COMMON)
+settings.register_profile("ci", max_examples=50, derandomize=True, **_COMMON)
+settings.register_profile("deep", max_examples=2000, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator seeded by the test's own name: the same numbers alone, in any order and in any process."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks() -> Iterator[None]:
+    """Fails a test that leaves grad mode, composite mode or the default dtype other than it found them."""
+    yield
+    left = (mode.grad, mode.composites, mt.get_default_dtype())
+    mode.grad, mode.composites = True, False
+    mt.set_default_dtype(mt.float32)
+    assert left == (True, False, np.float32), f"the test leaked (grad, composites, default dtype) = {left}"
