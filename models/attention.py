@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import microtensor as mt
 import microtensor.nn.functional as F
-from microtensor import Tensor, nn
+from microtensor import Tensor, nn, viz
 
 __all__ = [
     "MultiHeadAttention",
@@ -21,6 +21,18 @@ __all__ = [
     "padding_mask",
     "scaled_dot_product_attention",
 ]
+
+# What drawings write on these lines, and tests evaluate: the equation, then its gradients (see viz.fold).
+PROJECTION = ("Q = split_h(X @ W + b)",
+              "dX += merge_h(dQ) @ W.mT", "dW = X.mT @ merge_h(dQ)", "db = Σ(merge_h(dQ))")  # fmt: skip
+SCORES = ("S = Q @ K.mT / sqrt(d_k)", "dQ = dS @ K / sqrt(d_k)", "dK = dS.mT @ Q / sqrt(d_k)")
+MASK = ("Z = mask(S, M)", "dS = where(M, dZ, 0)")
+ADD_MASK = ("Z = S + M", "dS = dZ")
+SOFTMAX = ("A = softmax(S)", "dS = A * (dA - rowsum(dA * A))")
+DROPOUT = ("D = dropout(A, p)", "dA = dD * keep / (1 - p)")
+AVERAGE = ("H = A @ V", "dA = dH @ V.mT", "dV = A.mT @ dH")
+CONCAT = ("C = Concat_h(H)", "dH = split_h(dC)")
+OUTPUT = ("Y = C @ W + b", "dC = dY @ W.mT", "dW = C.mT @ dY", "db = Σ(dY)")
 
 
 def causal_mask(T: int) -> Tensor:
@@ -51,11 +63,34 @@ def scaled_dot_product_attention(
     A boolean mask is True where a query may attend; a float mask is added to the scores. A query that may
     attend to nothing gets weights 0 and an output of 0. Source: the paper, eq. 1; the lecture.
     """
-    S = Q @ K.mT * (1.0 / math.sqrt(Q.shape[-1]))  # (..., T, S)
-    if mask is not None:
-        S = S.masked_fill(~mask, -math.inf) if mask.dtype == mt.bool else S + mask
-    A = S.softmax(-1)
-    return F.dropout(A, dropout) @ V, A
+    with viz.fold("attention", title="scaled\ndot-product\nattention\n× {h} heads"):
+        with viz.fold("scores", *SCORES, lane="S", Q=Q, K=K):
+            S = Q @ K.mT * (1.0 / math.sqrt(Q.shape[-1]))  # (..., T, S)
+        viz.tag(S, "S")
+        if mask is not None:
+            with viz.fold("mask", *(MASK if mask.dtype == mt.bool else ADD_MASK), lane="S", S=S, M=mask):
+                S = _masked(S, mask)
+            viz.tag(S, "S̃")
+        with viz.fold("softmax", *SOFTMAX, lane="S", S=S):
+            A = S.softmax(-1)
+        viz.tag(A, "A")
+        with viz.fold("dropout", *DROPOUT, lane="S", A=A, p=dropout):
+            kept = F.dropout(A, dropout)
+        viz.tag(kept, "Ã")
+        with viz.fold("av", *AVERAGE, lane="O", A=kept, V=V):
+            H = kept @ V
+        viz.tag(H, "H")
+    return H, A
+
+
+def _masked(S: Tensor, mask: Tensor) -> Tensor:
+    """−∞ where a query may not attend; a float mask is added."""
+    if mask.dtype != mt.bool:
+        viz.tag(mask, "M", of=mask)
+        return S + mask
+    blocked = ~mask
+    viz.tag(blocked, "M", of=mask)
+    return S.masked_fill(blocked, -math.inf)
 
 
 class MultiHeadAttention(nn.Module):
@@ -104,19 +139,41 @@ class MultiHeadAttention(nn.Module):
         value = key if value is None else value
         self._check(query, key, value)
         mask = self._mask(query, key, mask, is_causal)
-        Q = self._split(self.q_proj(query))  # (B, H, T, d_k)
-        K = self._split(self.k_proj(key))  # (B, H, S, d_k)
-        V = self._split(self.v_proj(value))  # (B, H, S, d_v)
+        if viz.is_recording():
+            self._tag(query, key, value)
+        q, k, v, o = self.q_proj, self.k_proj, self.v_proj, self.out_proj
+        with viz.fold("linQ", *PROJECTION, lane="Q", X=query, W=q.weight, b=q.bias):
+            Q = self._split(q(query))  # (B, H, T, d_k)
+        with viz.fold("linK", *PROJECTION, lane="K", X=key, W=k.weight, b=k.bias):
+            K = self._split(k(key))  # (B, H, S, d_k)
+        with viz.fold("linV", *PROJECTION, lane="V", X=value, W=v.weight, b=v.bias):
+            V = self._split(v(value))  # (B, H, S, d_v)
+        viz.tag(Q, "Q", axes="B h n_q d_k")
+        viz.tag(K, "K", axes="B h n_k d_k")
+        viz.tag(V, "V", axes="B h n_k d_k")
         heads, A = scaled_dot_product_attention(Q, K, V, mask, self.dropout if self.training else 0.0)
         B, H, T, D = heads.shape
-        concat = heads.transpose(1, 2).reshape(B, T, H * D)  # (B, T, C)
-        output: Tensor = self.out_proj(concat)
+        with viz.fold("concat", *CONCAT, lane="O", H=heads):
+            concat = heads.transpose(1, 2).reshape(B, T, H * D)  # (B, T, C)
+        viz.tag(concat, "C", axes="B n_q d")
+        with viz.fold("linO", *OUTPUT, lane="O", C=concat, W=o.weight, b=o.bias):
+            output: Tensor = o(concat)
+        viz.tag(output, "Y")
         return (output, A) if need_weights else output
 
     def _split(self, x: Tensor) -> Tensor:
         """(B, T, C) → (B, H, T, d_k): the columns of each head."""
         B, T, _ = x.shape
         return x.reshape(B, T, self.n_heads, self.d_k).transpose(1, 2)
+
+    def _tag(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Tell a drawing the paper's names; in self-attention key is query, so both are X and their lengths n."""
+        viz.tag(query, "X", axes="B n_q d")
+        viz.tag(key, "Z", axes="B n_k d")
+        viz.tag(value, "Z_V", axes="B n_k d")
+        for letter, projection in zip("QKVO", self.children(), strict=True):
+            viz.tag(projection.weight, f"W^{letter}", axes="d d", transposed=True)
+            viz.tag(projection.bias, f"b_{letter}", axes="d")
 
     def heads(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Each head's (W_i^Q, W_i^K, W_i^V), as the paper writes them: (d_model, d_k), views of the weights."""

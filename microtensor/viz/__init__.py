@@ -1,0 +1,10 @@
+"""The tape as a picture: `draw(y)` or `draw(module, x)` → a `Drawing` with .dot, .save("x.svg") and a notebook view.
+
+Rooms, in the order of the work: record (what layers say), trace (tape → plain graph), axes, fold, names, picture,
+layout, dot (→ text), render (→ bytes), svg. Nothing here imports graphviz before something is rendered.
+"""
+
+from microtensor.viz.drawing import Drawing, draw, to_dot
+from microtensor.viz.record import fold, is_recording, recording, tag
+
+__all__ = ["Drawing", "draw", "fold", "is_recording", "recording", "tag", "to_dot"]

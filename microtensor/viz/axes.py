@@ -1,0 +1,146 @@
+"""Symbolic shapes, B×h×n×d_k: the axis names that a layer attached, carried along ops that keep or permute them.
+
+Nothing is guessed from sizes. What no tag reaches keeps its numbers, and a name with two sizes is an error.
+"""
+
+from __future__ import annotations
+
+from microtensor.viz import symbols
+from microtensor.viz.trace import Graph, Node
+
+__all__ = ["HOUSE_LETTERS", "Shapes", "carry"]
+
+HOUSE_LETTERS = {"n": "T", "n_q": "T_q", "n_k": "T_k", "d": "C", "h": "H", "d_k": "D"}
+# Ops whose output has the axes of an input of the same shape only by accident.
+SHUFFLES = {"cat", "embedding", "getitem", "linear", "matmul", "permute", "put_add", "reshape", "setitem"}
+
+
+def carry(graph: Graph) -> None:
+    """Give axes to untagged nodes: back through transposes and broadcasting, then forward."""
+    for node in reversed(graph.nodes):
+        if node.op is not None and node.op.name == "permute" and node.axes is not None:
+            source = node.parents[0]
+            if source.axes is None:
+                names = dict(zip(_permutation(node), node.axes, strict=True))
+                source.axes = tuple(names[i] for i in range(len(names)))
+    for node in graph.nodes:
+        if node.op is not None:
+            node.axes = node.axes or _forward(node)
+            if node.op.broadcasts and node.op.name not in SHUFFLES:
+                _to_constants(node)
+
+
+def _to_constants(node: Node) -> None:
+    """A constant that is broadcast to the result has the result's last axes."""
+    for source in node.parents:
+        rank = len(source.shape or ())
+        if node.axes and node.shape and source.op is None and source.axes is None and 0 < rank:
+            if source.shape == node.shape[-rank:]:
+                source.axes = node.axes[-rank:]
+
+
+def _permutation(node: Node) -> list[int]:
+    axes = node.params["axes"]
+    return [a % len(axes) for a in axes]
+
+
+def _forward(node: Node) -> tuple[str, ...] | None:
+    assert node.op is not None
+    sources = node.parents
+    first = sources[0].axes if sources else None
+    if node.op.name == "permute":
+        return None if first is None else tuple(first[i] for i in _permutation(node))
+    if node.op.name in ("matmul", "linear"):
+        second = sources[1].axes
+        if first is None or second is None or len(first) < len(second) or len(first) < 2:
+            return None
+        return (*first[:-1], second[0] if node.op.name == "linear" else second[-1])
+    if node.op.name not in SHUFFLES:
+        return next((s.axes for s in sources if s.shape == node.shape and s.axes is not None), None)
+    return None
+
+
+class Shapes:
+    """Writes shapes as the option `shapes` asks, in math or in the house's letters."""
+
+    def __init__(
+        self, graph: Graph, how: str | None, same: list[tuple[str, str]], *, code: bool
+    ) -> None:
+        self.how, self.code = how, code
+        self.stem = _united(same)
+        self.sizes: dict[str, int] = {}
+        self.symbolic = how in ("symbolic", "both")
+        for node in graph.nodes:
+            self._collect(node)
+
+    def _collect(self, node: Node) -> None:
+        for axis, size in zip(node.axes or (), node.shape or (), strict=False):
+            name = self.stem.get(axis, axis)
+            if self.sizes.setdefault(name, size) != size and self.symbolic:
+                what = node.symbol or (node.op.name if node.op is not None else "a leaf")
+                raise ValueError(
+                    f"draw: axis {name} has size {size} in {what} of shape {node.shape}, but {self.sizes[name]} "
+                    f"elsewhere; tag the two with different names, or draw with shapes='numeric'"
+                )
+
+    def letter(self, axis: str) -> str:
+        """The name of an axis as it is printed."""
+        axis = self.stem.get(axis, axis)
+        return HOUSE_LETTERS.get(axis, axis) if self.code else axis
+
+    def _order(self, node: Node) -> slice | list[int]:
+        """A transposed symbol is shown with the shape of the symbol, not of what is stored."""
+        if not node.transposed or self.code or node.shape is None:
+            return slice(None)
+        rank = len(node.shape)
+        return [*range(rank - 2), rank - 1, rank - 2]
+
+    def _parts(self, node: Node) -> tuple[list[str] | None, tuple[int, ...]]:
+        assert node.shape is not None
+        order = self._order(node)
+        where = list(range(len(node.shape)))[order] if isinstance(order, slice) else order
+        names = None if node.axes is None else [self.letter(node.axes[i]) for i in where]
+        return names, tuple(node.shape[i] for i in where)
+
+    def html(self, node: Node) -> str:
+        """The shape in a label; empty where there is nothing to say."""
+        if self.how is None or node.shape is None:
+            return ""
+        names, sizes = self._parts(node)
+        if self.how == "numeric" or names is None:
+            return "scalar" if sizes == () else str(sizes)
+        text = "×".join(symbols.html(name).replace("<I>", "").replace("</I>", "") for name in names) or "scalar"
+        return f"{text} {sizes}" if self.how == "both" else text
+
+    def plain(self, node: Node) -> str:
+        """The sizes in a tooltip, always in numbers."""
+        return "shape unknown" if node.shape is None else str(self._parts(node)[1])
+
+    def caption(self) -> list[str]:
+        """d = d_model = 16, h = 2, d_k = d/h = 8 …, as labels."""
+        said: list[str] = []
+        if not self.symbolic:
+            return said
+        for axis, size in self.sizes.items():
+            name = symbols.html(self.letter(axis)).replace("<I>", "").replace("</I>", "")
+            said.append(f"{name} = {self._meaning(axis)}{size}")
+        return said
+
+    def _meaning(self, axis: str) -> str:
+        if axis == "d" and not self.code:
+            return "d<SUB>model</SUB> = "
+        sizes = self.sizes
+        if axis == "d_k" and {"d", "h"} <= sizes.keys() and sizes["d_k"] * sizes["h"] == sizes["d"]:
+            return f"{self.letter('d')}/{self.letter('h')} = "
+        return ""
+
+
+def _united(same: list[tuple[str, str]]) -> dict[str, str]:
+    """One name for axes that are one: n for n_q and n_k, else the first."""
+    stem: dict[str, str] = {}
+    for a, b in same:
+        a, b = stem.get(a, a), stem.get(b, b)
+        common = a.split("_")[0] if a.split("_")[0] == b.split("_")[0] else a
+        stem = {axis: common if name in (a, b) else name for axis, name in stem.items()}
+        stem |= {name: common for name in (a, b) if name != common}
+    return stem

@@ -1,0 +1,217 @@
+"""Picture → DOT text, with nothing but strings: a function of the picture and the options, byte for byte.
+
+Every label is HTML-like; node names, ports and URLs are made by us and hold no user text. `to_dot` is the small
+sister for any tape: plain quoted labels, one line a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from microtensor.viz import symbols
+from microtensor.viz.layout import Layout, plan
+from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture
+from microtensor.viz.style import BIG, CLUSTER, FONT, LEGEND, LIGHT, SHAPES, SMALL, Theme
+from microtensor.viz.trace import Graph
+
+__all__ = ["simple", "write"]
+
+TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="1">'
+TIGHT = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">'
+PORT_SIDE = {"TB": "s", "BT": "n", "LR": "e"}
+SPACING = {"TB": (0.30, 0.22), "BT": (0.30, 0.22), "LR": (0.24, 0.13)}  # ranksep, nodesep
+
+
+def write(picture: Picture, *, direction: str = "TB", theme: Theme = LIGHT, legend: bool = True) -> str:
+    """The picture as DOT."""
+    return "\n".join(_Writer(picture, direction, theme, legend).lines()) + "\n"
+
+
+class _Writer:
+    def __init__(self, picture: Picture, direction: str, theme: Theme, legend: bool) -> None:
+        self.picture, self.direction, self.theme, self.legend = picture, direction, theme, legend
+        self.boxes = [*picture.boxes, *_inside(picture.clusters)]
+        self.layout: Layout = plan(picture, self.boxes)
+
+    def lines(self) -> Iterator[str]:
+        yield f'digraph "{self.picture.what}_{self.picture.level}" {{'
+        yield from self._defaults()
+        for box in self.picture.boxes:
+            yield from self._box(box, "  ")
+        for cluster in self.picture.clusters:
+            yield from self._cluster(cluster, "  ")
+        yield from (f"  {statement}" for statement in self.layout.statements)
+        for arrow in self.picture.arrows:
+            yield self._arrow(arrow)
+        yield "}"
+
+    def _defaults(self) -> Iterator[str]:
+        theme, (ranksep, nodesep) = self.theme, SPACING[self.direction]
+        label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
+        yield (
+            f"  graph [rankdir={self.direction}, ranksep={ranksep:.2f}, nodesep={nodesep:.2f}, newrank=true, "
+            f'compound=true, splines=true, pad=0.12, bgcolor="{theme.paper}", fontname="{FONT}", '
+            f'fontsize={CLUSTER}, fontcolor="{theme.second}"{label}];'
+        )
+        yield (
+            f'  node [fontname="{FONT}", fontsize={BIG}, fontcolor="{theme.text}", color="{theme.rule}", '
+            f'penwidth=1.2, margin="0.08,0.035", height=0.28, width=0.3];'
+        )
+        yield (
+            f'  edge [fontname="{FONT}", fontsize={SMALL}, fontcolor="{theme.second}", color="{theme.text}", '
+            f"penwidth=1.2, arrowsize=0.6];"
+        )
+
+    # --- nodes -----------------------------------------------------------------------------------------------
+
+    def _box(self, box: Box, indent: str) -> Iterator[str]:
+        stroke, fill = self.theme.kinds[box.kind]
+        if box.shape == "cells":
+            look = f"shape=plain, label=<{self._cells(box, stroke, fill)}>"
+        else:
+            fill = self.theme.paper if box.shape == "view" else fill
+            look = f'{SHAPES[box.shape]}, fillcolor="{fill}", color="{stroke}", label=<{self._label(box)}>'
+        column = f", group={self.layout.columns[box]}" if box in self.layout.columns else ""
+        url = f', URL="{box.url}"' if box.url else ""
+        yield (
+            f'{indent}{box.name} [id="{box.id}", class="{box.classes}"{column}, {look}, '
+            f"tooltip={symbols.quote(box.tooltip)}{url}];"
+        )
+        yield from (f"{indent}{statement}" for statement in self.layout.inside.get(box, ()))
+
+    def _label(self, box: Box) -> str:
+        first, *others = box.lines
+        if box.aside and self.direction != "LR":
+            first += f" {self._small(box.aside)}"
+        elif box.aside or box.result:
+            others = [*others, *([box.aside] if box.aside else []), box.result if self.direction == "LR" else ""]
+        rows = [first, *(self._small(line) for line in others if line)]
+        return rows[0] if len(rows) == 1 else TABLE + "".join(f"<TR><TD>{r}</TD></TR>" for r in rows) + "</TABLE>"
+
+    def _small(self, html: str) -> str:
+        return f'<FONT POINT-SIZE="{SMALL}" COLOR="{self.theme.second}">{html}</FONT>'
+
+    def _cells(self, box: Box, stroke: str, fill: str) -> str:
+        cells = [self._cell(cell, fill, box.id) for cell in box.cells]
+        between = "</TR><TR>" if self.direction == "LR" else ""
+        return (
+            f'<TABLE BORDER="1" CELLBORDER="1" CELLSPACING="2" CELLPADDING="3" COLOR="{stroke}">'
+            f"<TR>{between.join(cells)}</TR></TABLE>"
+        )
+
+    def _cell(self, cell: Cell, fill: str, id: str) -> str:
+        shape = f" {self._small(cell.shape)}" if cell.shape else ""
+        tooltip = symbols.escape(symbols.clean(cell.tooltip))
+        return (  # without HREF, Graphviz drops the TOOLTIP
+            f'<TD PORT="{cell.port}" BGCOLOR="{fill}" TOOLTIP="{tooltip}" HREF="#{id}">'
+            f"{TIGHT}<TR><TD>{cell.symbol}{shape}</TD></TR></TABLE></TD>"
+        )
+
+    def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
+        theme, lines = self.theme, cluster.lines
+        where = "labelloc=b, labeljust=l" if self.direction != "LR" else "labelloc=t, labeljust=l"
+        if self.direction == "LR" and len(lines) > 2:
+            half = len(lines) // 2
+            lines = [" ".join(lines[:half]), " ".join(lines[half:])]
+        label = "".join(f'{symbols.escape(symbols.clean(line))}<BR ALIGN="LEFT"/>' for line in lines)
+        look = f"style=rounded, fontsize={SMALL}"
+        if not cluster.module:
+            look = f'style="rounded,filled", fillcolor="{theme.cluster}", fontsize={CLUSTER}'
+        look += f", margin={self._margin(cluster)}"
+        yield f"{indent}subgraph {cluster.name} {{"
+        yield (
+            f'{indent}  graph [id="{cluster.name}", class=module, label=<{label}>, {where}, {look}, '
+            f'color="{theme.rule}", penwidth=0.9, tooltip={symbols.quote(cluster.tooltip)}];'
+        )
+        for box in cluster.boxes:
+            yield from self._box(box, indent + "  ")
+        for inner in cluster.inner:
+            yield from self._cluster(inner, indent + "  ")
+        yield f"{indent}}}"
+
+    def _margin(self, cluster: Cluster) -> int:
+        """Wide enough for the label to stand beside the arrow that leaves the cluster."""
+        if self.direction == "LR" or any(box.kind == "const" for box in cluster.boxes):
+            return 8
+        return 20 if cluster.module else 30
+
+    # --- edges -----------------------------------------------------------------------------------------------
+
+    def _arrow(self, arrow: Arrow) -> str:
+        tail = arrow.tail
+        port = f":{arrow.port}:{PORT_SIDE[self.direction]}" if arrow.port else ""
+        colour = self.theme.kinds[tail.kind].stroke
+        parts = [f'id="{arrow.id}", class=fwd, color="{colour}"']
+        parts += ["weight=10"] if arrow in self.layout.heavy else []
+        parts += [] if arrow.differentiable else ["style=dashed"]
+        parts += [f"label=< {arrow.label}>"] if arrow.label and self.direction != "LR" else []
+        parts += [f"tooltip={symbols.quote(arrow.tooltip)}"]
+        return f"  {tail.name}{port} -> {arrow.head.name} [{', '.join(parts)}];"
+
+    # --- legend ----------------------------------------------------------------------------------------------
+
+    def _legend(self) -> str:
+        rows = [f"{_table(2)}<TR>{''.join(self._swatches())}</TR></TABLE>", *self._arrows_said()]
+        rows.append(self._font(self.picture.caption))
+        cells = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
+        return f"{_table(1)}{cells}</TABLE>"
+
+    def _font(self, text: str) -> str:
+        return f'<FONT POINT-SIZE="{SMALL}">{text}</FONT>'
+
+    def _swatches(self) -> Iterator[str]:
+        kinds = {box.kind for box in self.boxes}
+        lanes = any(box.lane is not None for box in self.boxes)
+        for kind, (stroke, fill) in self.theme.kinds.items():
+            if kind in kinds:
+                said = LEGEND["op" if kind == "O" and not lanes else kind]
+                border = 2 if kind == "param" else 1
+                yield (
+                    f'<TD BGCOLOR="{fill}" COLOR="{stroke}" BORDER="{border}" WIDTH="14" HEIGHT="9" '
+                    f'FIXEDSIZE="TRUE"></TD><TD ALIGN="LEFT">{self._font(said)}  </TD>'
+                )
+
+    def _arrows_said(self) -> Iterator[str]:
+        def said(arrow: str, text: str) -> str:
+            return f'<FONT COLOR="{self.theme.text}" POINT-SIZE="10">{arrow}</FONT>{self._font(" " + text)}'
+
+        labels = self.direction != "LR" and any(a.label for a in self.picture.arrows)
+        label = ", label = shape" if labels else ""
+        kinds = [said("━▶", f"forward{label}")]
+        if any(not a.differentiable for a in self.picture.arrows):
+            kinds.append(said("╍▶", "no gradient flows back"))
+        if any(box.shape == "view" for box in self.boxes):
+            kinds.append(self._font("dashed box: moves elements, computes nothing"))
+        yield self._font("    ").join(kinds)
+
+
+def _table(spacing: int) -> str:
+    return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="{spacing}" CELLPADDING="0">'
+
+
+def _inside(clusters: list[Cluster]) -> Iterator[Box]:
+    for cluster in clusters:
+        yield from cluster.boxes
+        yield from _inside(cluster.inner)
+
+
+def simple(graph: Graph) -> str:
+    """A tape as plain DOT: a quoted label per node, leaves as boxes, an edge per argument slot."""
+    lines = ["digraph tape {"]
+    for node in graph.nodes:
+        name = node.given if node.given is not None else node.symbol
+        text = symbols.one_line(name) if name is not None else ""
+        if node.op is not None:
+            text = f"{text} = {node.op.name}" if name is not None else node.op.name
+            shape = "ellipse"
+        else:
+            text, shape = text if name is not None else f"{node.kind} {node.shape}", "box"
+        lines.append(f"  t{node.number} [label={_quoted(text)}, shape={shape}];")
+    for node in graph.nodes:
+        lines += [f"  t{source.number} -> t{node.number};" for source in node.parents]
+    return "\n".join([*lines, "}", ""])
+
+
+def _quoted(text: str) -> str:
+    """A plain DOT string, in which Graphviz reads backslashes and entities."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") + '"'

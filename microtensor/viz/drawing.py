@@ -1,0 +1,263 @@
+"""`draw`: a tensor or a module → a `Drawing`, which writes itself as DOT, SVG, PNG, PDF or JSON.
+
+A module is run once, with hooks that note the module paths; drawing reads the tape and changes nothing: no `.grad`,
+no random state, nothing freed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from microtensor import engine
+from microtensor.nn.module import Module
+from microtensor.random import default_generator
+from microtensor.viz import axes, dot, names, picture, render, style, svg, trace
+from microtensor.viz.fold import fold
+from microtensor.viz.record import Recorder, Span, current, recording
+
+if TYPE_CHECKING:
+    import graphviz
+
+__all__ = ["Drawing", "draw", "to_dot"]
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "level": ("equations", "ops"),
+    "direction": ("TB", "BT", "LR"),
+    "shapes": ("symbolic", "numeric", "both", None),
+    "theme": ("auto", "light", "dark"),
+    "legend": (True, False),
+}
+
+
+class Drawing:
+    """A drawing: its DOT text, and what Graphviz makes of it. Shown as SVG in a notebook."""
+
+    def __init__(self, text: str, *, theme: str, boxes: int, max_nodes: int, level: str, about: list[str]) -> None:
+        self.dot = text
+        self.theme, self.boxes, self.max_nodes, self.level, self.about = theme, boxes, max_nodes, level, about
+
+    def __repr__(self) -> str:
+        return f"<Drawing of {self.boxes} nodes, level {self.level}>"
+
+    @property
+    def source(self) -> graphviz.Source:
+        """A `graphviz.Source` of the DOT text (needs the package graphviz)."""
+        import graphviz
+
+        return graphviz.Source(self.dot)
+
+    @functools.cached_property
+    def json(self) -> dict[str, Any]:
+        """The layout: what Graphviz placed where, as its JSON output says it."""
+        return json.loads(self._render("json"))  # type: ignore[no-any-return]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the drawing to a file; its suffix says how: .dot .svg .png .pdf .json.
+
+        Raises: ValueError for another suffix or above max_nodes; RuntimeError without Graphviz (then the .dot is
+        written).
+        """
+        path = Path(path)
+        kind = path.suffix[1:].lower()
+        if kind == "dot":
+            path.write_text(self.dot, encoding="utf-8")
+            return path
+        if kind not in render.FORMATS:
+            raise ValueError(
+                f"Drawing.save: cannot write {path.name!r}; end the name in .dot, .{', .'.join(render.FORMATS)}"
+            )
+        path.write_bytes(self.svg(standalone=True).encode() if kind == "svg" else self._render(kind, path))
+        return path
+
+    def svg(self, *, standalone: bool = False) -> str:
+        """The drawing as SVG with theme, title and description; standalone with an XML declaration."""
+        text = svg.finish(self._render("svg").decode(), self.json, theme=self.theme, about=self.about)
+        return '<?xml version="1.0" encoding="UTF-8"?>\n' + text if standalone else text
+
+    def _repr_svg_(self) -> str | None:
+        """For notebooks; None if nothing can render it, so that they show the repr."""
+        try:
+            return self.svg()
+        except (render.NoGraphviz, ValueError):
+            return None
+
+    def _render(self, kind: str, path: Path | None = None) -> bytes:
+        if self.boxes > self.max_nodes:
+            cure = "use level='equations', which is coarser" if self.level == "ops" else "draw a part of it"
+            raise ValueError(
+                f"Drawing: {self.boxes} nodes are more than max_nodes={self.max_nodes}, and layout would take long; "
+                f"{cure}, raise max_nodes, or save the .dot"
+            )
+        return render.render(self.dot, kind, path)
+
+
+def draw(
+    y: Any,
+    *inputs: Any,
+    level: str = "equations",
+    direction: str = "TB",
+    shapes: str | None = "symbolic",
+    names: str | Mapping[Any, Any] = "math",
+    theme: str = "auto",
+    legend: bool = True,
+    max_nodes: int = 300,
+    **arguments: Any,
+) -> Drawing:
+    """Draw the graph behind a tensor, or behind module(*inputs, **arguments), which is run once for it.
+
+    level: "equations" (a node is a line of the paper) or "ops" (a node is a tape entry).
+    direction: "TB", "BT" or "LR". shapes: "symbolic" (B×h×n×d_k), "numeric", "both" or None.
+    names: "math" (W^Q), "code" (q_proj.weight), or a dict name → tensor on top of "math".
+    theme: "auto" (an SVG follows the reader's setting), "light" or "dark". legend: with one?
+    max_nodes: above it only the DOT text is to be had, since layout would take minutes.
+    Raises: TypeError, ValueError for unknown options; RuntimeError if y was not recorded.
+
+    >>> import microtensor as mt
+    >>> from microtensor import viz
+    >>> x = mt.ones(2, 3, requires_grad=True)
+    >>> viz.draw((x * x).sum())
+    <Drawing of 4 nodes, level equations>
+    """
+    chosen = {"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend}
+    for option, value in chosen.items():
+        _check(option, value)
+    if isinstance(y, Module):
+        recorder, result = _run(y, inputs, arguments)
+        what = type(y).__name__
+    elif inputs or arguments:
+        raise TypeError(
+            f"draw: of a tensor it takes options only, not {', '.join(arguments) or 'further arguments'}; options are "
+            f"{', '.join([*chosen, 'names', 'max_nodes'])}, and inputs go with a module"
+        )
+    else:
+        recorder, result, what = current() or Recorder(), y, "graph"
+    drawn = _picture(result, recorder, names, level, shapes, what)
+    colours = style.DARK if theme == "dark" else style.LIGHT
+    text = dot.write(drawn, direction=direction, theme=colours, legend=legend)
+    return Drawing(
+        text, theme=theme, boxes=drawn.count, max_nodes=max_nodes, level=level, about=drawn.equations
+    )
+
+
+def _check(option: str, value: Any) -> None:
+    if value not in CHOICES[option]:
+        said = ", ".join(map(repr, CHOICES[option]))
+        raise ValueError(f"draw: {option}={value!r} is not to be had; choose {option} among {said}")
+
+
+def _picture(
+    y: Any, recorder: Recorder, called: str | Mapping[Any, Any], level: str, shapes: str | None, what: str
+) -> picture.Picture:
+    """Trace, fold, name: the rooms one after the other."""
+    by_line = level == "equations"
+    graph = trace.trace(y, recorder, _pairs(called))
+    axes.carry(graph)
+    folded = fold(graph, by_line=by_line)
+    written = axes.Shapes(graph, shapes, recorder.same_axis, code=called == "code")
+    said = names.Names(graph, folded, written, by_line=by_line)
+    title = "attention" if "Attention" in what else what.lower()
+    return picture.paint(graph, folded, said, written, level=level, what=title)
+
+
+def _pairs(called: str | Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    """(name, tensor) pairs of a dict that is either way round."""
+    if isinstance(called, str):
+        if called not in ("math", "code"):
+            raise ValueError(f"draw: names={called!r} is not to be had; choose 'math', 'code' or a dict name → tensor")
+        return []
+    pairs = [(v, k) if isinstance(k, engine.Tensor) else (k, v) for k, v in called.items()]
+    for name, tensor in pairs:
+        if not isinstance(tensor, engine.Tensor) or not isinstance(name, str):
+            raise TypeError(f"draw: names maps {name!r} to {type(tensor).__name__}; give names and tensors")
+    return pairs
+
+
+def to_dot(y: Any, names: Mapping[Any, str] | None = None) -> str:
+    """The tape behind y as plain DOT text: quoted labels, no styles, for other programs to read.
+
+    names: tensor → label, or label → tensor.
+
+    >>> import microtensor as mt
+    >>> from microtensor import viz
+    >>> x = mt.tensor(2.0, requires_grad=True)
+    >>> print(viz.to_dot(x * x, names={x: "x"}))
+    digraph tape {
+      t0 [label="x", shape=box];
+      t1 [label="mul", shape=ellipse];
+      t0 -> t1;
+      t0 -> t1;
+    }
+    <BLANKLINE>
+    """
+    return dot.simple(trace.trace(y, current() or Recorder(), _pairs(names or {})))
+
+
+# --- running a module ------------------------------------------------------------------------------------------
+
+
+def _run(module: Module, inputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Recorder, Any]:
+    """One forward with a recorder that knows modules, parameters and inputs by their paths."""
+    try:
+        bound = inspect.signature(module.forward).bind(*inputs, **arguments).arguments
+    except TypeError as error:
+        raise TypeError(
+            f"draw: {type(module).__name__}.forward: {error}; options are {', '.join([*CHOICES, 'names', 'max_nodes'])}"
+        ) from None
+    with recording() as recorder, _paths_noted(module, recorder), _same_chance():
+        recorder.parameters = {id(p): path for path, p in module.named_parameters()}
+        recorder.inputs = {id(t): (name, t) for name, t in reversed(list(_tensors(bound)))}
+        result = module(*inputs, **arguments)
+    if isinstance(result, tuple | list):
+        result = result[0]
+    return recorder, result
+
+
+def _tensors(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in bound.items():
+        for x in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(x, engine.Tensor):
+                yield name, x
+
+
+@contextlib.contextmanager
+def _same_chance() -> Iterator[None]:
+    """Dropout in the forward that is only drawn leaves the random numbers of the training as they were."""
+    state = default_generator.get_state()
+    try:
+        yield
+    finally:
+        default_generator.set_state(state)
+
+
+@contextlib.contextmanager
+def _paths_noted(module: Module, recorder: Recorder) -> Iterator[None]:
+    """Hooks on every module that open a span before its forward and close it behind."""
+    handles = []
+    for path, part in module.named_modules():
+        before, behind = _hooks(path, recorder)
+        handles += [part.register_forward_pre_hook(before), part.register_forward_hook(behind)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hooks(path: str, recorder: Recorder) -> tuple[Callable[..., None], Callable[..., None]]:
+    opened: list[Span] = []
+
+    def before(module: Module, args: tuple[Any, ...]) -> None:
+        recorder.paths.append(path)
+        opened.append(recorder.open("module", path))
+
+    def behind(module: Module, args: tuple[Any, ...], output: Any) -> None:
+        recorder.close(opened.pop())
+        recorder.paths.pop()
+
+    return before, behind

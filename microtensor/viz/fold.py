@@ -1,0 +1,140 @@
+"""Plain graph → what a level draws: the entries of one fold become one group, each other entry a group of its own.
+
+A group may be drawn as one node only if no path leaves it and returns; the error names such a path.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+
+from microtensor.viz.record import Span
+from microtensor.viz.trace import Graph, Node
+
+__all__ = ["Edge", "Folded", "Group", "fold"]
+
+
+@dataclass(eq=False)
+class Group:
+    """One drawn node: a leaf, an op, or the ops of a fold."""
+
+    members: list[Node]
+    span: Span | None = None  # of the fold, None for a single node
+    outputs: list[Node] = field(default_factory=list)  # members used outside, or drawn as the output
+
+    @property
+    def last(self) -> Node:
+        """The node that stands for the group's result."""
+        return self.outputs[-1] if self.outputs else self.members[-1]
+
+    @property
+    def lane(self) -> str | None:
+        """Its lane: of the fold itself, or of the innermost fold that the op lies in."""
+        spans = (self.span,) if self.span is not None else self.members[0].spans[::-1]
+        return next((s.lane for s in spans if s is not None and s.lane is not None), None)
+
+
+@dataclass(eq=False)
+class Edge:
+    """One arrow: `source`, a node of group `tail`, fills argument slots of group `head`."""
+
+    source: Node
+    tail: Group
+    head: Group
+    slots: list[str]
+    times: int = 1
+
+
+@dataclass(eq=False)
+class Folded:
+    """Groups in topological order and the arrows between them."""
+
+    groups: list[Group]
+    edges: list[Edge]
+    output: Group
+    of: dict[Node, Group]
+
+
+def fold(graph: Graph, *, by_line: bool) -> Folded:
+    """Group the graph: by the folds of the layers (`by_line`), or not at all.
+
+    Raises: ValueError if a fold cannot be one node, with the path that leaves it and returns.
+    """
+    of: dict[Node, Group] = {}
+    folds: dict[int, Group] = {}
+    for node in graph.nodes:
+        span = next((s for s in node.spans if s.kind == "fold"), None) if by_line else None
+        if span is None:
+            of[node] = Group([node])
+        elif id(span) in folds:
+            folds[id(span)].members.append(node)
+            of[node] = folds[id(span)]
+        else:
+            of[node] = folds[id(span)] = Group([node], span)
+    edges = _edges(graph, of)
+    used = {edge.source for edge in edges} | {graph.output}
+    groups = _sorted(list(dict.fromkeys(of.values())), edges)
+    for group in groups:
+        group.outputs = [n for n in group.members if n in used]
+    return Folded(groups, edges, of[graph.output], of)
+
+
+def _edges(graph: Graph, of: dict[Node, Group]) -> list[Edge]:
+    """One edge per argument slot of a single op; all uses of a tensor inside one fold are one edge."""
+    edges: list[Edge] = []
+    inside: dict[tuple[Node, Group], Edge] = {}
+    for node in graph.nodes:
+        head = of[node]
+        for slot, source in node.arguments:
+            if not isinstance(source, Node) or of[source] is head:
+                continue
+            before = inside.get((source, head)) if head.span is not None else None
+            if before is not None:
+                before.times += 1
+                before.slots.append(f"{slot} of {node.op.name if node.op else ''}")
+                continue
+            where = f"{slot} of {node.op.name}" if node.op else slot
+            edges.append(Edge(source, of[source], head, [where]))
+            inside[source, head] = edges[-1]
+    return edges
+
+
+def _sorted(groups: list[Group], edges: list[Edge]) -> list[Group]:
+    """Arguments before users, else in the order in which they were computed."""
+    users: dict[Group, list[Group]] = {}
+    for edge in edges:
+        users.setdefault(edge.tail, []).append(edge.head)
+    waiting = Counter(edge.head for edge in edges)
+    ready = [(g.members[-1].number, g) for g in groups if not waiting[g]]
+    heapq.heapify(ready)
+    done: list[Group] = []
+    while ready:
+        _, group = heapq.heappop(ready)
+        done.append(group)
+        for user in users.get(group, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, (user.members[-1].number, user))
+    if len(done) < len(groups):
+        raise ValueError(_no_single_node(set(groups) - set(done), users))
+    return done
+
+
+def _no_single_node(left: set[Group], users: dict[Group, list[Group]]) -> str:
+    """Walk among the groups that wait for each other until one comes round again."""
+    feeding: dict[Group, Group] = {}
+    for tail in left:
+        for head in users.get(tail, ()):
+            feeding.setdefault(head, tail)
+    path = [min((g for g in left if g.span is not None), key=lambda g: g.members[0].number)]
+    while path[-1] not in path[:-1]:
+        path.append(feeding[path[-1]])
+    loop = path[path.index(path[-1]) :][::-1]
+    start = next(i for i, g in enumerate(loop) if g.span is not None)
+    loop = [*loop[start:-1], *loop[:start], loop[start]]
+    steps = [g.span.key if g.span is not None else g.members[0].op.name for g in loop]  # type: ignore[union-attr]
+    return (
+        f"fold {steps[0]!r}: cannot be drawn as one node, because a path leaves it and returns: "
+        f"{' → '.join(steps)}; put that path inside the fold, or split the fold in two"
+    )

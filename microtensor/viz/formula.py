@@ -1,0 +1,245 @@
+"""One text, two uses: a formula is a Python expression, printed in labels and evaluated in tests.
+
+`S = Q @ K.mT / sqrt(d_k)` prints as S = Q Kᵀ / √d_k and, evaluated on the tape's arrays, must give the engine's
+values: a label cannot lie. The texts of ops stand here in the ops' own argument names, those of layers in `fold`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from microtensor.viz import symbols
+
+__all__ = ["OPS", "Printer", "evaluate", "number", "of_op", "operands", "parse"]
+
+# What an op computes, in the names of its arguments; an op that is not here is printed as a call: tanh(x).
+OPS = {
+    "abs": "abs(x)",
+    "add": "a + b",
+    "amax": "max(x)",
+    "amin": "min(x)",
+    "div": "a / b",
+    "dropout": "dropout(x, p)",  # keep is chance, not an operand: what a formula does not name is not drawn
+    "embedding": "weight[ids]",
+    "linear": "x @ w.mT + b",
+    "masked_fill": "where(mask, value, x)",
+    "matmul": "a @ b",
+    "mul": "a * b",
+    "neg": "-x",
+    "permute": "transpose(x)",
+    "pow": "x ** p",
+    "reciprocal": "1 / x",
+    "rsqrt": "1 / sqrt(x)",
+    "sqrt": "sqrt(x)",
+    "square": "x ** 2",
+    "sub": "a - b",
+    "sum": "Σ(x)",
+    "where": "where(c, a, b)",
+}
+
+
+def of_op(op: Any, count: int) -> str:
+    """The formula of an op with `count` inputs."""
+    names = [f"{op.variadic}{i}" for i in range(count)] if op.variadic else op.inputs
+    return OPS.get(op.name) or f"{op.__name__}({', '.join(names[:count])})"
+
+
+@functools.cache
+def operands(text: str) -> frozenset[str]:
+    """The names that a formula reads, functions left out."""
+    tree = parse(text)[1]
+    functions = {n.func for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n not in functions)
+
+
+@functools.cache
+def parse(text: str) -> tuple[str | None, ast.expr, bool]:
+    """(the name left of =, the expression, is it +=)."""
+    statement = ast.parse(text).body[0]
+    if isinstance(statement, ast.Expr):
+        return None, statement.value, False
+    if isinstance(statement, ast.Assign) and isinstance(name := statement.targets[0], ast.Name):
+        return name.id, statement.value, False
+    if isinstance(statement, ast.AugAssign) and isinstance(name := statement.target, ast.Name):
+        return name.id, statement.value, True
+    raise ValueError(f"fold: {text!r} is no formula; write an expression, or name = expression")
+
+
+def number(value: Any) -> str:
+    """A Python number as it is printed: four digits, a real minus, ∞."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return symbols.clean(str(value))
+    if isinstance(value, float) and math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.4g}".replace("-", "−")
+
+
+# --- printing --------------------------------------------------------------------------------------------------
+
+LOOSE, SUM, PRODUCT, SIGN, POWER, ATOM = range(6)
+INFIX: dict[type[ast.operator], tuple[str, int]] = {
+    ast.Add: (" + ", SUM),
+    ast.Sub: (" − ", SUM),
+    ast.Mult: (" ∘ ", PRODUCT),
+    ast.Div: (" / ", PRODUCT),
+    ast.MatMult: (" ", PRODUCT),
+}
+
+
+class Printer:
+    """Prints formulas with each name replaced by what it stands for: a symbol, a number, or None (its term goes)."""
+
+    def __init__(self, names: Mapping[str, Any], *, html: bool) -> None:
+        self.names, self.html = names, html
+
+    def print(self, text: str) -> str:
+        """The formula in symbols, with its left side."""
+        target, tree, plus = parse(text)
+        right = self._print(tree)[0]
+        return right if target is None else f"{self._name(target)[0]} {'+=' if plus else '='} {right}"
+
+    def symbol(self, symbol: str) -> str:
+        """One symbol."""
+        return symbols.html(symbol) if self.html else symbols.plain(symbol)
+
+    def _super(self, text: str, plain: str) -> str:
+        return f"<SUP>{text}</SUP>" if self.html else plain
+
+    def _print(self, tree: ast.AST) -> tuple[str, int]:
+        """(text, how tightly it binds)."""
+        method = getattr(self, "_" + type(tree).__name__.lower(), None)
+        if method is None:
+            raise ValueError(
+                f"fold: cannot print {ast.unparse(tree)!r}; use names, calls, + − * / @ **, .mT and indices"
+            )
+        return method(tree)  # type: ignore[no-any-return]
+
+    def _inside(self, tree: ast.AST, least: int) -> str:
+        text, binds = self._print(tree)
+        return text if binds >= least else f"({text})"
+
+    def _absent(self, tree: ast.AST) -> bool:
+        return isinstance(tree, ast.Name) and tree.id in self.names and self.names[tree.id] is None
+
+    def _name(self, tree: ast.Name | str) -> tuple[str, int]:
+        name = tree if isinstance(tree, str) else tree.id
+        if name in self.names:
+            value = self.names[name]
+            if not isinstance(value, str):
+                return number(value), SIGN if isinstance(value, int | float) and value < 0 else ATOM
+            if value.endswith(".mT"):
+                return self._transposed(self.symbol(value[:-3])), ATOM
+            return self.symbol(value), ATOM
+        if name.startswith("d") and isinstance(self.names.get(name[1:]), str):  # a gradient, dQ
+            return self.symbol("d" + self.names[name[1:]].removesuffix(".mT")), ATOM
+        base, _, sub = name.partition("_")
+        if isinstance(self.names.get(sub), str):  # split_h: h may have another letter
+            return self.symbol(f"{base}_{self.names[sub]}"), ATOM
+        return self.symbol(_written(name)), ATOM
+
+    def _constant(self, tree: ast.Constant) -> tuple[str, int]:
+        return number(tree.value), ATOM
+
+    def _unaryop(self, tree: ast.UnaryOp) -> tuple[str, int]:
+        return "−" + self._inside(tree.operand, POWER), SIGN
+
+    def _binop(self, tree: ast.BinOp) -> tuple[str, int]:
+        if isinstance(tree.op, ast.Add) and self._absent(tree.right):
+            return self._print(tree.left)
+        if isinstance(tree.op, ast.Pow):
+            power = self._print(tree.right)[0]
+            base = self._inside(tree.left, ATOM)
+            base = f"({base})" if base.endswith("</SUP>") else base
+            return base + self._super(power, f"^{power}"), POWER
+        between, binds = INFIX[type(tree.op)]
+        # left to right, as Python reads it: only the right side needs brackets at the same level
+        return self._inside(tree.left, binds) + between + self._inside(tree.right, binds + 1), binds
+
+    def _attribute(self, tree: ast.Attribute) -> tuple[str, int]:
+        text, binds = self._print(tree.value)
+        return (text if tree.attr != "mT" else self._transposed(text, binds)), ATOM
+
+    def _transposed(self, text: str, binds: int = ATOM) -> str:
+        bracket = binds < ATOM or text.endswith("</SUP>") or (not self.html and ("^" in text or "ᵀ" in text))
+        return (f"({text})" if bracket else text) + self._super("T", "ᵀ")
+
+    def _subscript(self, tree: ast.Subscript) -> tuple[str, int]:
+        return f"{self._inside(tree.value, ATOM)}[{self._print(tree.slice)[0]}]", ATOM
+
+    def _call(self, tree: ast.Call) -> tuple[str, int]:
+        assert isinstance(tree.func, ast.Name)
+        function, arguments = tree.func.id, [a for a in tree.args if not self._absent(a)]
+        if function == "sqrt":
+            return "√" + self._inside(arguments[0], ATOM), ATOM
+        if function == "abs":
+            return f"|{self._print(arguments[0])[0]}|", ATOM
+        if function == "Σ":
+            return "Σ " + self._inside(arguments[0], PRODUCT), PRODUCT
+        if function == "where":
+            condition, then, otherwise = (self._inside(a, SUM) for a in arguments)
+            return f"{then} where {condition}, else {otherwise}", LOOSE
+        if function == "Concat_h":  # the paper's Concat(head_1, …, head_h), evaluated as merge_h(H)
+            first, last = self.symbol("head_1"), self.symbol(f"head_{self.names.get('h', 'h')}")
+            return f"Concat({first}, …, {last})", ATOM
+        return f"{self._name(tree.func)[0]}({', '.join(self._print(a)[0] for a in arguments)})", ATOM
+
+
+def _written(name: str) -> str:
+    """A Python name as a symbol: W_Q is an identifier's way to write W^Q, b_Q and d_k mean subscripts."""
+    return name.replace("_", "^") if len(name) == 3 and name[0] == "W" else name
+
+
+# --- evaluating ------------------------------------------------------------------------------------------------
+
+
+def _softmax(x: Any) -> Any:
+    with np.errstate(invalid="ignore"):  # −∞ − −∞ in a row that may attend to nothing
+        e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    total = e.sum(axis=-1, keepdims=True)
+    return np.where(total > 0, e / np.where(total > 0, total, 1), 0)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "Σ": lambda x: np.sum(x, axis=tuple(range(x.ndim - 1))),  # over all axes but the last
+    "abs": np.abs,
+    "exp": np.exp,
+    "log": np.log,
+    "mask": lambda s, m: np.where(m, s, -math.inf),
+    "max": np.max,
+    "min": np.min,
+    "mean": np.mean,
+    "relu": lambda x: np.maximum(x, 0),
+    "rowsum": lambda x: np.sum(x, axis=-1, keepdims=True),
+    "softmax": _softmax,
+    "sqrt": np.sqrt,
+    "where": np.where,
+}
+
+
+def evaluate(text: str, names: Mapping[str, Any]) -> Any:
+    """The value of a formula's right side, computed by NumPy on the values that its names have.
+
+    A name that is None drops its term, as in print. Functions that a layer defines (split_h) come in `names`.
+    """
+    absent = {name for name, value in names.items() if value is None}
+    expression = ast.Expression(_Without(absent).visit(ast.parse(ast.unparse(parse(text)[1]), mode="eval").body))
+    code = compile(ast.fix_missing_locations(expression), text, "eval")
+    return eval(code, {"__builtins__": {}, **FUNCTIONS, **names})
+
+
+class _Without(ast.NodeTransformer):
+    """Takes absent terms out of sums."""
+
+    def __init__(self, absent: set[str]) -> None:
+        self.absent = absent
+
+    def visit_BinOp(self, tree: ast.BinOp) -> ast.AST:
+        self.generic_visit(tree)
+        gone = isinstance(tree.op, ast.Add) and isinstance(tree.right, ast.Name) and tree.right.id in self.absent
+        return tree.left if gone else tree

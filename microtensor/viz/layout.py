@@ -1,0 +1,105 @@
+"""Where things stand: ranks and columns that make dot draw lanes Q | K | V and below them a straight spine.
+
+It works on lanes, not on attention: any layer whose folds name lanes is laid out so; what has none, dot places.
+Clusters around the lanes would break their order, and flat invisible edges hold only outside sibling clusters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from microtensor.viz.picture import Arrow, Box, Picture
+
+__all__ = ["Layout", "plan"]
+
+
+@dataclass
+class Layout:
+    """DOT statements for the ranks, columns (`group`) of boxes, weights of arrows."""
+
+    statements: list[str] = field(default_factory=list)
+    inside: dict[Box, list[str]] = field(default_factory=dict)  # statements to stand with a box, in its cluster
+    columns: dict[Box, str] = field(default_factory=dict)
+    heavy: set[Arrow] = field(default_factory=set)
+
+
+def plan(picture: Picture, boxes: list[Box]) -> Layout:
+    """Lay out each block (the boxes of one module that have lanes)."""
+    layout, blocks = Layout(), dict[str, list[Box]]()
+    for box in boxes:
+        if box.lane is not None:
+            blocks.setdefault(box.path if picture.level == "equations" else "", []).append(box)
+    sources: dict[Box, list[Arrow]] = {}
+    for arrow in picture.arrows:
+        sources.setdefault(arrow.head, []).append(arrow)
+    for number, block in enumerate(blocks.values()):
+        suffix = str(number + 1) if number else ""
+        if picture.level == "equations":
+            _lines(layout, block, sources, suffix)
+        else:
+            _columns(layout, block, sources)
+    return layout
+
+
+def _lines(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], suffix: str) -> None:
+    """Level equations: one box per lane, then the spine."""
+    lanes = [b for lane in "QKV" for b in block if b.lane == lane and "op" in b.classes]
+    spine = [b for b in block if b.lane in ("S", "O", "out") and b.shape != "cells"]
+    for box in spine:
+        layout.columns[box] = f"spine{suffix}"
+    layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in layout.columns}
+    boxes = [next((a.tail for a in sources.get(b, []) if a.tail.shape == "cells"), None) for b in lanes]
+    for row in (boxes, lanes):
+        chain = " -> ".join(b.name for b in row if b is not None)
+        if "->" in chain:
+            layout.statements.append(f"{{rank=same; {chain} [style=invis];}}")
+    _inputs_first(layout, lanes, boxes, sources)
+    for before, box in zip([None, *spine], spine, strict=False):
+        for arrow in sources.get(box, []):
+            leaf = arrow.tail
+            if before is None or not leaf.classes.startswith("leaf"):
+                continue
+            if leaf.kind == "param":
+                layout.statements.append(f"{{rank=same; {leaf.name}; {before.name};}}")
+            elif leaf.kind == "const":
+                text = f"{{rank=same; {leaf.name} -> {before.name} [style=invis];}}"
+                layout.inside.setdefault(leaf, []).append(text)
+
+
+def _inputs_first(
+    layout: Layout, lanes: list[Box], boxes: list[Box | None], sources: dict[Box, list[Arrow]]
+) -> None:
+    """Inputs stand above the parameters of the lane in the middle of those they feed."""
+    fed: dict[Box, list[int]] = {}
+    for i, lane in enumerate(lanes):
+        for arrow in sources.get(lane, []):
+            if arrow.tail.kind == "input":
+                fed.setdefault(arrow.tail, []).append(i)
+    inputs = list(fed)
+    for box, places in fed.items():
+        target = boxes[places[len(places) // 2]] or lanes[places[len(places) // 2]]
+        layout.statements.append(f"{box.name} -> {target.name} [style=invis, weight=4];")
+    if len(inputs) > 1:
+        chain = " -> ".join(b.name for b in inputs)
+        layout.statements.append(f"{{rank=same; {chain} [style=invis];}}")
+
+
+def _columns(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]) -> None:
+    """Level ops: a column per lane; the spine is one column too, but for what only prepares an argument."""
+    spine: list[Box] = []
+    for box in block:
+        if box.lane in "QKV":
+            layout.columns[box] = f"lane{box.lane}"
+        elif box.shape == "op" or box.lane == "out" or any(a.tail in spine for a in sources.get(box, [])):
+            spine.append(box)
+            layout.columns[box] = "spine"
+    layout.heavy |= {a for b in spine for a in sources.get(b, []) if layout.columns.get(a.tail) == "spine"}
+    for before, box in zip(spine, spine[1:], strict=False):
+        leaves = [a.tail.name for a in sources.get(box, []) if a.tail.kind == "param"]
+        if leaves:  # the first left of the spine, the others right of it, or they would push it aside
+            chain = " -> ".join([leaves[0], before.name, *leaves[1:]])
+            layout.statements.append(f"{{rank=same; {chain} [style=invis];}}")
+    last = {lane: [b for b in block if b.lane == lane and b.cluster is None] for lane in "QKV"}
+    ends = [boxes[-1].name for boxes in last.values() if boxes]
+    if len(ends) > 1:
+        layout.statements.append(f"{{rank=same; {' -> '.join(ends)} [style=invis];}}")

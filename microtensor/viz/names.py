@@ -1,0 +1,121 @@
+"""What each tensor is called in a drawing, and how a node's op or fold reads with those names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from microtensor.viz import formula, symbols
+from microtensor.viz.axes import Shapes
+from microtensor.viz.fold import Folded, Group
+from microtensor.viz.formula import Printer
+from microtensor.viz.trace import Graph, Node
+
+__all__ = ["Names"]
+
+STEMS = {"input": "x", "param": "w", "const": "c", "op": "z"}
+# The parameters of an op that its label shows.
+SHOWN = {"permute": "axes", "getitem": "index", "cast": "dtype", "masked_fill": "value", "dropout": "p",
+         "amax": "axis", "amin": "axis", "cat": "axis", "cumsum": "axis", "mean": "axis", "sum": "axis",
+         "flip": "axes"}  # fmt: skip
+
+
+class Names:
+    """Symbols of nodes: the name given to draw, else the layer's, else one made up (x_1, z_2)."""
+
+    def __init__(self, graph: Graph, folded: Folded, shapes: Shapes, *, by_line: bool) -> None:
+        self.graph, self.folded, self.shapes, self.code = graph, folded, shapes, shapes.code
+        self.by_line = by_line
+        self.made = self._made_up()
+
+    def _made_up(self) -> dict[Node, str]:
+        """x, or x_1, x_2 … for leaves without a name; z_1, z_2 … for results, y for the last."""
+        waiting: dict[str, list[Node]] = {}
+        for group in self.folded.groups:
+            node = group.last
+            if self._known(node) is None and (node.op is None or (self.by_line and group.span is None)):
+                waiting.setdefault(STEMS[node.kind], []).append(node)
+        made = {}
+        for stem, nodes in waiting.items():
+            for i, node in enumerate(nodes):
+                made[node] = stem if len(nodes) == 1 and stem != "z" else f"{stem}_{i + 1}"
+        if self._known(self.graph.output) is None:
+            made[self.graph.output] = "y"
+        return made
+
+    def _known(self, node: Node) -> str | None:
+        if node.given is not None:
+            return node.given
+        return (node.code or node.symbol) if self.code else (node.symbol or node.code)
+
+    def of(self, node: Node) -> str | None:
+        """The node's symbol; None for an op whose result has no name."""
+        return self._known(node) or self.made.get(node)
+
+    def _in_formula(self, node: Node) -> str | None:
+        """The symbol as a formula needs it: a stored weight is the transpose of the paper's."""
+        symbol = self.of(node)
+        stored = self.code and node.transposed and node.given is None and node.code is not None
+        return f"{symbol}.mT" if stored else symbol
+
+    def printer(self, names: dict[str, Any], *, html: bool) -> Printer:
+        """A printer that knows these names and the letters of axes."""
+        letters = {axis: self.shapes.letter(axis) for axis in ("h", "n", "d", "d_k")}
+        return Printer({**letters, **names}, html=html)
+
+    def line(self, group: Group, *, html: bool) -> str:
+        """What a group computes, as an equation."""
+        if group.span is not None:
+            return self.printer(self._bound(group), html=html).print(group.span.texts[0])
+        node = group.last
+        values: dict[str, Any] = {k: v for k, v in node.params.items() if isinstance(v, int | float)}
+        for slot, value in node.arguments:
+            values[slot] = self._in_formula(value) if isinstance(value, Node) else value
+        values["result"] = self._in_formula(node)
+        return self.printer(values, html=html).print(f"result = {node.formula}")
+
+    def gradients(self, group: Group) -> list[str]:
+        """The gradient formulas of a fold in plain text, without those of absent terms."""
+        if group.span is None:
+            return []
+        bound = self._bound(group)
+        printer = self.printer(bound, html=False)
+        return [
+            printer.print(text)
+            for text in group.span.texts[1:]
+            if bound.get((formula.parse(text)[0] or "")[1:], "") is not None
+        ]
+
+    def _bound(self, group: Group) -> dict[str, Any]:
+        """The names in a fold's texts → symbols, numbers, or None for what is absent."""
+        assert group.span is not None
+        bound: dict[str, Any] = {}
+        for name, value in group.span.names.items():
+            node = None if isinstance(value, int | float | None) else self.graph.node_of(value)
+            bound[name] = (self._in_formula(node) or name) if node is not None else value
+            if node is None and not isinstance(value, int | float | None):
+                bound[name] = name  # a tensor that the tape does not lead to keeps its formal name
+        target = formula.parse(group.span.texts[0])[0]
+        if target is not None:
+            bound[target] = self.of(group.last) or target
+        return bound
+
+    def result(self, node: Node) -> str:
+        """The symbol of an op's result as HTML, Kᵀ for the transpose of K; empty if it has none."""
+        symbol = self.of(node)
+        if symbol is None and node.op is not None and node.op.name == "permute":
+            rank, source = len(node.shape or ()), self.of(node.parents[0])
+            if source is not None and [a % rank for a in node.params["axes"]] == [*range(rank - 2), rank - 1, rank - 2]:
+                return self.printer({"x": source}, html=True).print("x.mT")
+        return "" if symbol is None else symbols.html(symbol)
+
+    def op(self, node: Node) -> tuple[str, str]:
+        """(word, details) of an op at level ops: ("reshape", "(2, 5, 2, 8)")."""
+        assert node.op is not None
+        label, details = node.op.label, [v for _, v in node.arguments if isinstance(v, int | float)]
+        is_word = label.isascii() and label.replace(" ", "").isalpha()
+        word = label if is_word and not node.op.name.endswith(label) else node.op.name
+        if node.op.name in ("reshape", "expand"):
+            return word, str(node.shape)
+        shown = node.params.get(SHOWN.get(node.op.name, ""))
+        values = [*details, *([] if shown is None else [shown])]
+        return word, ", ".join(formula.number(v) for v in values)

@@ -1,0 +1,200 @@
+"""What a layer says about its forward: names and axes of tensors (`tag`), lines of its paper (`fold`).
+
+It is heard only inside `recording()`, which `draw(module, ...)` enters for its one forward; otherwise each call
+tests one flag and returns. The engine knows nothing of this: a block is told by the clock that numbers entries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from microtensor import engine
+
+__all__ = ["Recorder", "Span", "Tag", "current", "fold", "is_recording", "recording", "tag"]
+
+
+@dataclass
+class Tag:
+    """A tensor's symbol and the names of its axes. `of` is what a derived constant stands for."""
+
+    tensor: Any  # kept alive, so that the id it is found by stays its own
+    symbol: str | None
+    axes: tuple[str, ...] | None
+    transposed: bool = False
+    of: Any = None
+
+    @property
+    def array(self) -> Any:
+        """The values that the symbol means in a formula: of `of` if given, transposed if the symbol is."""
+        array = (self.tensor if self.of is None else self.of).array
+        return array.mT if self.transposed else array
+
+
+@dataclass
+class Span:
+    """A block of the forward: entries with start ≤ index < end were made inside it.
+
+    kind: "fold" (one node at level equations), "frame" (a cluster around folds) or "module" (a cluster at
+    level ops). `names` binds the names in the texts to tensors, numbers, or None for what is absent.
+    """
+
+    kind: str
+    key: str
+    path: str  # of the module whose forward ran
+    start: int
+    end: int = -1
+    texts: tuple[str, ...] = ()
+    lane: str | None = None
+    title: str | None = None
+    names: dict[str, Any] = field(default_factory=dict)
+
+
+class Recorder:
+    """Tags by tensor, spans in the order in which they were opened."""
+
+    def __init__(self) -> None:
+        self.tags: dict[int, Tag] = {}
+        self.spans: list[Span] = []
+        self.same_axis: list[tuple[str, str]] = []  # two names that one axis of one tensor was given
+        self.paths: list[str] = []  # the modules whose forward is running, outermost first
+        self.parameters: dict[int, str] = {}  # id of a parameter → its path in the module drawn
+        self.inputs: dict[int, tuple[str, Any]] = {}  # id of a tensor given to the module → (argument's name, it)
+
+    def tag_of(self, node: Any) -> Tag | None:
+        """The tag of an entry or leaf tensor."""
+        return self.tags.get(id(node))
+
+    def add(self, tag: Tag) -> None:
+        """Keep a tag. The first symbol of a tensor stays (the outer layer's); names of its axes are united."""
+        node = tag.tensor if tag.tensor.grad_fn is None else tag.tensor.grad_fn
+        before = self.tags.setdefault(id(node), tag)
+        if before is tag:
+            return
+        before.symbol = before.symbol or tag.symbol
+        if before.axes is None:
+            before.axes = tag.axes
+        elif tag.axes is not None:
+            self.same_axis += [(a, b) for a, b in zip(before.axes, tag.axes, strict=True) if a != b]
+
+    def open(self, kind: str, key: str, **details: Any) -> Span:
+        """Begin a span now."""
+        span = Span(kind, key, self.paths[-1] if self.paths else "", _now(), **details)
+        self.spans.append(span)
+        return span
+
+    def close(self, span: Span) -> None:
+        """End a span now."""
+        span.end = _now()
+
+
+class _State(threading.local):
+    recorder: Recorder | None = None
+
+
+_state = _State()
+
+
+def _now() -> int:
+    """A tick of the clock that numbers entries: every entry made from now on is newer."""
+    return next(engine._clock)
+
+
+def current() -> Recorder | None:
+    """The recorder that listens in this thread, if any."""
+    return _state.recorder
+
+
+def is_recording() -> bool:
+    """Does anybody listen to `tag` and `fold` in this thread?"""
+    return _state.recorder is not None
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Recorder]:
+    """Listen to `tag` and `fold` in this thread; `draw(y)` inside the block uses what was said.
+
+    >>> import microtensor as mt
+    >>> from microtensor import viz
+    >>> with viz.recording():
+    ...     x = mt.ones(2, requires_grad=True)
+    ...     viz.tag(x, "x", axes="n")
+    ...     print(viz.draw(x * x).dot.splitlines()[0])
+    digraph "graph_equations" {
+    """
+    before, _state.recorder = _state.recorder, Recorder()
+    try:
+        yield _state.recorder
+    finally:
+        _state.recorder = before
+
+
+def tag(
+    tensor: Any, symbol: str | None, *, axes: str | None = None, transposed: bool = False, of: Any = None
+) -> None:
+    """Call the tensor `symbol` in drawings, its axes by the names in `axes` ("B h n d_k"). None is ignored.
+
+    A tensor tagged twice keeps its first symbol, and the two names of an axis mean one: the query of
+    self-attention, tagged "B n_q d", is its key, tagged "B n_k d", so both are n.
+
+    symbol: written as W^Q, b_K, W_1^Q; None names the axes alone.
+    transposed: the symbol means the transpose, as W^Q does of a weight stored (out, in); axes are the symbol's.
+    of: the tensor that a constant was derived from without a gradient and is drawn as (a mask from its negation).
+    Raises: ValueError if the number of axes is not the tensor's.
+    """
+    recorder = _state.recorder
+    if recorder is None or tensor is None:
+        return
+    names = None if axes is None else tuple(axes.split())
+    shown = tensor if of is None else of
+    if names is not None and len(names) != shown.ndim:
+        raise ValueError(
+            f"tag: {symbol} has shape {shown.shape}, but axes={axes!r} names {len(names)} axes; name each axis once"
+        )
+    recorder.add(Tag(tensor, symbol, names, transposed, of))
+
+
+class _Nothing:
+    """What `fold` returns when nobody listens: a block that does nothing and is made once."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+_nothing = _Nothing()
+
+
+class _Block:
+    """A span that is open while the block runs."""
+
+    def __init__(self, recorder: Recorder, details: dict[str, Any]) -> None:
+        self.recorder, self.details = recorder, details
+
+    def __enter__(self) -> None:
+        self.span = self.recorder.open(**self.details)
+
+    def __exit__(self, *exception: object) -> None:
+        self.recorder.close(self.span)
+
+
+def fold(
+    key: str, *texts: str, lane: str | None = None, title: str | None = None, **names: Any
+) -> _Nothing | _Block:
+    """What is computed inside the block is one node at level equations: `with viz.fold("scores", ...):`.
+
+    texts: the equation ("S = Q @ K.mT / sqrt(d_k)"), then its gradients ("dQ = dS @ K / sqrt(d_k)"), as Python
+        expressions: they are printed in labels and evaluated in tests. Without a text the block is a frame
+        around the folds inside it, with `title` as its label; {h} in the title is the size of axis h.
+    lane: colour and column, one of Q, K, V, S (attention weights), O (output path).
+    names: what the names in the texts are: tensors, numbers, or None for a term that is absent.
+    """
+    recorder = _state.recorder
+    if recorder is None:
+        return _nothing
+    kind = "fold" if texts else "frame"
+    details = {"kind": kind, "key": key, "texts": texts, "lane": lane, "title": title, "names": names}
+    return _Block(recorder, details)

@@ -1,0 +1,74 @@
+"""DOT → bytes: the program `dot` if there is one, else pygraphviz in this process, else one clear error.
+
+No sudo, no download, no shell. pygraphviz's wheel brings Graphviz along, but it prints errors and goes on, and is
+not to be entered by two threads, so formats are listed here and a lock is held.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from pathlib import Path
+
+__all__ = ["FORMATS", "NoGraphviz", "render"]
+
+FORMATS = ("svg", "png", "pdf", "json")
+DPI = 150  # of PNG
+_lock = threading.Lock()
+
+
+class NoGraphviz(RuntimeError):
+    """Neither the program dot nor pygraphviz is there."""
+
+
+def render(text: str, kind: str, path: Path | None = None) -> bytes:
+    """The DOT text laid out and written in a format of FORMATS.
+
+    Raises: NoGraphviz if nothing can; the DOT text is then saved beside `path`, or as drawing.dot.
+    """
+    _use_our_fonts()
+    if kind == "png":
+        text = text.replace("graph [", f"graph [dpi={DPI}, ", 1)
+    with _lock:
+        made = _by_program(text, kind)
+        if made is None:
+            made = _by_library(text, kind)
+    if made is None:
+        saved = Path("drawing.dot") if path is None else path.with_suffix(".dot")
+        saved.write_text(text, encoding="utf-8")
+        raise NoGraphviz(
+            f'draw: no Graphviz found, saved {saved}; pip install "pygraphviz>=2.0.4", or install Graphviz '
+            f"(apt, brew, winget)"
+        )
+    return made
+
+
+def _by_program(text: str, kind: str) -> bytes | None:
+    """What `dot` on PATH makes of it; None if it, or the package graphviz, is not there."""
+    try:
+        import graphviz
+    except ImportError:
+        return None
+    try:
+        return graphviz.Source(text).pipe(format=kind)  # type: ignore[no-any-return]
+    except graphviz.ExecutableNotFound:
+        return None
+
+
+def _by_library(text: str, kind: str) -> bytes | None:
+    try:
+        import pygraphviz
+    except ImportError:
+        return None
+    with warnings.catch_warnings():  # what Graphviz remarks on fonts is no error of the drawing
+        warnings.simplefilter("ignore")
+        made = pygraphviz.AGraph(string=text).draw(format=kind, prog="dot")
+    if not made:
+        raise RuntimeError(f"draw: Graphviz gave nothing for {kind}; save the .dot and try another format")
+    return bytes(made)
+
+
+def _use_our_fonts() -> None:
+    """Without any fonts (slim images) PNG and PDF would show boxes: add ours behind the system's."""
+    os.environ.setdefault("FONTCONFIG_FILE", str(Path(__file__).with_name("fonts") / "fonts.conf"))

@@ -1,0 +1,95 @@
+"""How a kind of node looks: colours of both themes, shapes, fonts. The drawing knows kinds, this file their looks.
+
+A kind is told by shape and border as well as by colour, so that it survives a black-and-white print. The colours
+keep their distance under the three common forms of colour blindness; tests measure it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["DARK", "FONT", "LANES", "LIGHT", "Colours", "Theme", "to_dark"]
+
+FONT = "Helvetica,Arial,sans-serif"
+BIG, SMALL, CLUSTER = 11, 9, 10  # equations; second lines, edge labels, legend; labels of clusters
+
+
+class Colours(NamedTuple):
+    """Of one kind of node."""
+
+    stroke: str
+    fill: str
+
+
+class Theme(NamedTuple):
+    """All the colours of a drawing."""
+
+    kinds: dict[str, Colours]
+    text: str
+    second: str
+    gradient: str
+    rule: str
+    cluster: str
+    paper: str
+
+
+LIGHT = Theme(
+    kinds={
+        "input": Colours("#1F2933", "#FFFFFF"),
+        "param": Colours("#533E01", "#FDF1D3"),
+        "const": Colours("#52606D", "#FFFFFF"),
+        "Q": Colours("#0173E3", "#DEEDFB"),
+        "K": Colours("#BF5804", "#F7E9DE"),
+        "V": Colours("#026744", "#DEEBE7"),
+        "S": Colours("#A54386", "#F3E7EF"),
+        "O": Colours("#2B3238", "#F0F2F4"),
+    },
+    text="#1F2933",
+    second="#52606D",
+    gradient="#760F93",
+    rule="#9AA5B1",
+    cluster="#FAFBFC",
+    paper="#FFFFFF",
+)
+
+DARK = Theme(
+    kinds={
+        "input": Colours("#F5F7FA", "#14181D"),
+        "param": Colours("#FBC607", "#3D2F07"),
+        "const": Colours("#C3CDD6", "#14181D"),
+        "Q": Colours("#2F9DFF", "#0A2A47"),
+        "K": Colours("#FE9658", "#46240A"),
+        "V": Colours("#50F9AE", "#06382A"),
+        "S": Colours("#F26AB8", "#45203A"),
+        "O": Colours("#E3E9F0", "#2A333D"),
+    },
+    text="#F5F7FA",
+    second="#C3CDD6",
+    gradient="#D8A9F8",
+    rule="#7B8794",
+    cluster="#1B2127",
+    paper="#14181D",
+)
+
+# What the legend calls a kind; `op` is how lane O is called where nothing has a lane.
+LANES = {"Q": "query", "K": "key", "V": "value", "S": "attention weights", "O": "output path"}
+LEGEND = {"input": "input / output", "param": "parameter", "const": "constant", **LANES, "op": "operation"}
+
+SHAPES = {
+    "input": 'shape=box, style="rounded,filled", penwidth=1.8',
+    "param": "shape=box, style=filled, peripheries=2",
+    "const": 'shape=note, style="dashed,filled"',
+    "op": 'shape=box, style="rounded,filled"',
+    "view": 'shape=box, style="rounded,filled,dashed"',
+}
+
+
+def to_dark() -> dict[str, str]:
+    """Each light colour's dark counterpart."""
+    pairs = {
+        light: dark
+        for kind, colours in LIGHT.kinds.items()
+        for light, dark in zip(colours, DARK.kinds[kind], strict=True)
+    }
+    pairs |= dict(zip(LIGHT[1:], DARK[1:], strict=True))  # type: ignore[arg-type]
+    return pairs

@@ -1,0 +1,183 @@
+"""What Graphviz's SVG needs before a browser shows it well: text in lines, scripts, two themes, unique ids.
+
+Graphviz places every run of text singly and asks for super- and subscripts with baseline-shift, which browsers draw
+full size; in another font than it measured, runs would overprint. Widths come from the JSON layout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from typing import Any
+
+from microtensor.viz.style import LIGHT, to_dark
+
+__all__ = ["finish"]
+
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+SCRIPT_SIZE, DOWN, UP = 0.72, 0.22, -0.36  # of the size of the line
+ET.register_namespace("", SVG)
+ET.register_namespace("xlink", XLINK)
+
+
+def finish(text: str, layout: dict[str, Any], *, theme: str, about: list[str]) -> str:
+    """Graphviz's SVG → ours. layout: the JSON of the same drawing; about: its equations."""
+    root = ET.fromstring(text.encode())
+    scope = "mt-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+    widths = _widths(layout)
+    for parent in list(root.iter()):
+        _join_runs(parent, widths)
+    _describe(root, scope, about)
+    _own_ids(root, scope)
+    if theme == "auto":
+        _follow_reader(root, scope)
+    root.insert(2, _style(scope, theme))
+    return ET.tostring(root, encoding="unicode")
+
+
+def _tag(element: ET.Element) -> str:
+    return element.tag.rsplit("}", 1)[-1] if isinstance(element.tag, str) else ""
+
+
+# --- text ------------------------------------------------------------------------------------------------------
+
+
+def _widths(layout: dict[str, Any]) -> dict[tuple[str, int, int], float]:
+    """(text, x, y) of each run → its width; x of its left end, both rounded, y downwards as in SVG."""
+    found = {}
+    for item in [layout, *layout.get("objects", []), *layout.get("edges", [])]:
+        for step in [*item.get("_ldraw_", []), *item.get("_tldraw_", []), *item.get("_hldraw_", [])]:
+            if step["op"] == "T":
+                (x, y), width = step["pt"], step["width"]
+                left = x - {"l": 0.0, "c": 0.5, "r": 1.0}[step["align"]] * width
+                found[step["text"], round(left), round(-y)] = width
+    return found
+
+
+class _Run:
+    """One <text> of Graphviz, with its left end and width."""
+
+    def __init__(self, element: ET.Element, widths: dict[tuple[str, int, int], float]) -> None:
+        self.element, self.text = element, element.text or ""
+        x, self.y = float(element.get("x", 0)), float(element.get("y", 0))
+        self.size = float(element.get("font-size", 14))
+        anchor = element.get("text-anchor")
+        for width in (w for (text, _, _), w in widths.items() if text == self.text):
+            left = x - (width / 2 if anchor == "middle" else 0)
+            if (self.text, round(left), round(self.y)) in widths:
+                self.left, self.width = left, width
+                return
+        self.left, self.width = x, 0.6 * self.size * len(self.text)
+
+    @property
+    def shift(self) -> float:
+        """How far below the line the run stands, in points."""
+        where = self.element.get("baseline-shift")
+        return self.size * {"sub": DOWN, "super": UP}.get(where or "", 0.0)
+
+
+def _join_runs(parent: ET.Element, widths: dict[tuple[str, int, int], float]) -> None:
+    """Replace the <text> children of an element by one per line, with a <tspan> per run."""
+    line: list[_Run] = []
+    for child in [*parent, None]:
+        if child is not None and _tag(child) == "text":
+            run = _Run(child, widths)
+            if line and not (abs(run.y - line[-1].y) < 0.1 and abs(run.left - _end(line)) <= 1.5):
+                _as_one(parent, line)
+                line = []
+            line.append(run)
+        elif line:
+            _as_one(parent, line)
+            line = []
+
+
+def _end(line: list[_Run]) -> float:
+    return line[-1].left + line[-1].width
+
+
+def _as_one(parent: ET.Element, line: list[_Run]) -> None:
+    first = line[0]
+    text = ET.Element(f"{{{SVG}}}text", {"x": f"{first.left:g}", "y": f"{first.y:g}"})
+    text.set("xml:space", "preserve")
+    if (length := _end(line) - first.left) > 0:  # without it a wide font leaves the box
+        text.set("textLength", f"{length:.2f}")
+        text.set("lengthAdjust", "spacingAndGlyphs")
+    before = 0.0
+    for run in line:
+        text.append(_tspan(run, run.shift - before))
+        before = run.shift
+    index = list(parent).index(first.element)
+    for run in line:
+        parent.remove(run.element)
+    parent.insert(index, text)
+
+
+def _tspan(run: _Run, dy: float) -> ET.Element:
+    script = run.element.get("baseline-shift") is not None
+    span = ET.Element(f"{{{SVG}}}tspan")
+    for key in ("font-family", "font-weight", "font-style", "fill", "text-decoration"):
+        if (value := run.element.get(key)) is not None:
+            span.set(key, value)
+    span.set("font-size", f"{run.size * (SCRIPT_SIZE if script else 1):g}")
+    if abs(dy) > 1e-6:
+        span.set("dy", f"{dy:.2f}")
+    span.text = run.text
+    return span
+
+
+# --- what it is, ids, themes -----------------------------------------------------------------------------------
+
+
+def _describe(root: ET.Element, scope: str, about: list[str]) -> None:
+    """A title and a description, for those who listen to the drawing."""
+    root.set("role", "img")
+    root.set("class", f"microtensor {scope}")
+    graph = next((e for e in root if _tag(e) == "g"), root)
+    name = next((e.text for e in graph if _tag(e) == "title"), None) or "graph"
+    title, description = ET.Element(f"{{{SVG}}}title"), ET.Element(f"{{{SVG}}}desc")
+    title.text = name.replace("_", ", level ")
+    description.text = "; ".join(about)
+    root.insert(0, title)
+    root.insert(1, description)
+
+
+def _own_ids(root: ET.Element, scope: str) -> None:
+    """Ids that no other drawing on the page has; links within the drawing follow."""
+    for element in root.iter():
+        if (id := element.get("id")) is not None:
+            element.set("id", f"{scope}-{id}")
+        if (link := element.get(f"{{{XLINK}}}href", "")).startswith("#"):
+            element.set(f"{{{XLINK}}}href", f"#{scope}-{link[1:]}")
+
+
+def _follow_reader(root: ET.Element, scope: str) -> None:
+    """A class for each theme colour; colours that are no theme's (data) stay out of it."""
+    light = {colour.lower() for colour in to_dark()}
+    for element in root.iter():
+        classes = element.get("class", "").split()
+        for key, letter in (("fill", "f"), ("stroke", "s")):
+            colour = element.get(key, "").lower()
+            colour = "#ffffff" if colour == "white" else colour
+            if colour in light:
+                classes.append(letter + colour[1:])
+        if classes:
+            element.set("class", " ".join(classes))
+
+
+def _rules(scope: str) -> Iterator[str]:
+    for light, dark in sorted({k.lower(): v for k, v in to_dark().items()}.items()):
+        yield f".{scope} .f{light[1:]}{{fill:{dark}}}.{scope} .s{light[1:]}{{stroke:{dark}}}"
+
+
+def _style(scope: str, theme: str) -> ET.Element:
+    """Rules scoped to this drawing, since an inline <style> reaches the whole page."""
+    style = ET.Element(f"{{{SVG}}}style")
+    style.text = f".{scope} .node:hover path,.{scope} .node:hover polygon,.{scope} .edge:hover path{{stroke-width:2.4}}"
+    if theme == "auto":  # print stays light
+        style.text += f"@media screen and (prefers-color-scheme: dark){{{''.join(_rules(scope))}}}"
+    return style
+
+
+assert LIGHT.paper.lower() == "#ffffff"

@@ -1,0 +1,84 @@
+"""Names as text: `W_1^Q` → W with sub- and superscript; whatever a user calls a tensor → text that DOT cannot break.
+
+Every label in a drawing goes through `clean`; node names, ports and URLs go through `safe` or hold no user text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+__all__ = ["clean", "html", "identifier", "one_line", "plain", "quote", "safe", "scripts"]
+
+LONGEST = 60
+# A letter with its accents, or a word; then _sub and ^super of a few letters and digits each.
+SYMBOL = re.compile(
+    r"(?P<base>d?[^\W\d_][\u0300-\u036f]*|[a-z]+)(?:_(?P<sub>[^\W_]{1,5}))?(?:\^(?P<sup>[^\W_]{1,3}))?"
+)
+
+
+def clean(text: str, longest: int = LONGEST) -> str:
+    """One line of printable text. Backslashes become ∖, which DOT cannot take for an escape (it expands \\N)."""
+    return one_line(text, longest).replace("\\", "∖")
+
+
+def one_line(text: str, longest: int = LONGEST) -> str:
+    """Line breaks and tabs become spaces, what cannot be printed �, nothing ∅; cut at `longest`."""
+    text = "".join(" " if c in "\n\r\t\v\f\x85\u2028\u2029" else _printable(c) for c in str(text))
+    text = " ".join(text.split())
+    if len(text) > longest:
+        text = text[: longest - 1] + "…"
+    return text or "∅"
+
+
+def _printable(c: str) -> str:
+    return "\ufffd" if unicodedata.category(c) in ("Cc", "Cs") or c in "\ufffe\uffff" else c
+
+
+def escape(text: str) -> str:
+    """Text as it stands between the tags of an HTML-like label."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def quote(text: str) -> str:
+    """A DOT string. It is HTML-escaped too, since Graphviz reads entities in tooltips; newlines are kept."""
+    lines = [escape(clean(line, 2000)) for line in text.split("\n") if line.strip()]
+    return '"' + "&#10;".join(lines) + '"'
+
+
+def safe(text: str) -> str:
+    """An id: only letters, digits and _ + . - (W^Q → W_Q)."""
+    return re.sub(r"[^A-Za-z0-9_+.-]", "", unicodedata.normalize("NFD", text.replace("^", "_")))[:LONGEST] or "x"
+
+
+def identifier(symbol: str) -> str:
+    """The Python name of a symbol in a formula: W^Q → W_Q; normalised as Python normalises names."""
+    return unicodedata.normalize("NFKC", symbol.replace("^", "_"))
+
+
+def scripts(symbol: str) -> tuple[str, str, str] | None:
+    """(base, subscript, superscript) of what is written like a symbol, else None."""
+    match = SYMBOL.fullmatch(symbol)
+    return (match["base"], match["sub"] or "", match["sup"] or "") if match else None
+
+
+def html(symbol: str) -> str:
+    """A symbol as an HTML-like label: letters italic, digits and words upright, subscript before superscript."""
+    parts = scripts(symbol)
+    if parts is None:
+        return escape(clean(symbol))
+    base, sub, sup = parts
+    text = _italic(base)
+    text += f"<SUB>{_italic(sub)}</SUB>" if sub else ""
+    return text + (f"<SUP>{_italic(sup)}</SUP>" if sup else "")
+
+
+def _italic(text: str) -> str:
+    letters = re.sub(r"[\u0300-\u036f]", "", unicodedata.normalize("NFD", text))
+    word = not letters.isalpha() or (len(letters) > 1 and not re.fullmatch("d[A-Zb]", letters))
+    return escape(text) if word else f"<I>{escape(text)}</I>"
+
+
+def plain(symbol: str) -> str:
+    """A symbol in a tooltip."""
+    return symbol if scripts(symbol) else clean(symbol)

@@ -1,0 +1,213 @@
+"""Tape → plain graph: entries and leaves as nodes in topological order, each argument slot named.
+
+It only reads, follows the tape without recursion, and costs time linear in its length. What the layers said while
+they ran (symbols, axes, folds) is attached to the nodes; nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from microtensor import engine
+from microtensor.engine import Entry, Op
+from microtensor.nn.module import Parameter
+from microtensor.viz import formula
+from microtensor.viz.record import Recorder, Span
+
+__all__ = ["Graph", "Node", "trace"]
+
+
+@dataclass(eq=False)
+class Node:
+    """One tape entry (kind "op") or leaf ("input", "param", "const")."""
+
+    number: int  # its place in Graph.nodes
+    kind: str
+    shape: tuple[int, ...] | None  # None where an input that needs no gradient is gone
+    dtype: str
+    differentiable: bool  # does a gradient flow through it?
+    op: Op | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    # formal name and value of each argument slot; a value is a node, a number, or None
+    arguments: list[tuple[str, Any]] = field(default_factory=list)
+    spans: tuple[Span, ...] = ()  # the blocks it was made in, outermost first
+    symbol: str | None = None  # from a tag, or the tensor's own name
+    given: str | None = None  # the name in draw's `names`
+    code: str | None = None  # path of a parameter, name of an argument of forward
+    axes: tuple[str, ...] | None = None  # names, in the order of shape
+    transposed: bool = False  # the symbol means the transpose of the stored tensor
+
+    @property
+    def parents(self) -> list[Node]:
+        """The node of each argument slot, in order; one node may fill several."""
+        return [value for _, value in self.arguments if isinstance(value, Node)]
+
+    @property
+    def fused(self) -> bool:
+        """Is it one kernel with a definition in simpler ops?"""
+        return self.op is not None and self.op.composite_function is not None
+
+    @property
+    def formula(self) -> str:
+        """What the op computes, in its formal names."""
+        return formula.of_op(self.op, len(self.arguments))
+
+
+@dataclass(eq=False)
+class Graph:
+    """Nodes, oldest first: arguments before users."""
+
+    nodes: list[Node]
+    output: Node
+    by_id: dict[int, Node]  # id of an entry, leaf tensor or constant → node
+
+    def node_of(self, tensor: Any) -> Node | None:
+        """The node of a tensor, if it is drawn."""
+        made = getattr(tensor, "grad_fn", None)
+        return self.by_id.get(id(tensor if made is None else made))
+
+
+def trace(y: Any, recorder: Recorder, names: Sequence[tuple[str, Any]]) -> Graph:
+    """The graph behind the tensor y.
+
+    Raises: TypeError if y is no tensor, RuntimeError if it was not recorded.
+    """
+    if not isinstance(y, engine.Tensor):
+        raise TypeError(f"draw: takes a tensor or a module, not {type(y).__name__}; pass what you computed")
+    if y.grad_fn is None:
+        raise RuntimeError(
+            f"draw: this tensor of shape {y.shape} was not recorded, so there is nothing to draw: no input requires "
+            f"a gradient, or no_grad was on; set requires_grad=True before the forward"
+        )
+    tracer = _Tracer(recorder, names)
+    entries = _reachable(y.grad_fn)
+    for entry, spans in zip(entries, _enclosing(entries, recorder.spans), strict=True):
+        tracer.add_entry(entry, spans)
+    graph = Graph(tracer.nodes, tracer.by_id[id(y.grad_fn)], tracer.by_id)
+    if graph.output.symbol is None and y.name:
+        graph.output.symbol = y.name
+    return graph
+
+
+def _reachable(root: Entry) -> list[Entry]:
+    """Every entry below root, oldest first."""
+    seen, stack = {root}, [root]
+    while stack:
+        for x in stack.pop().inputs:
+            if isinstance(x, Entry) and x not in seen:
+                seen.add(x)
+                stack.append(x)
+    return sorted(seen, key=lambda entry: entry.index)
+
+
+def _enclosing(entries: list[Entry], spans: list[Span]) -> list[tuple[Span, ...]]:
+    """The spans around each entry, outermost first: one pass, since spans nest and both lists are in time order."""
+    found, stack, waiting = [], list[Span](), iter(spans)
+    following = next(waiting, None)
+    for entry in entries:
+        while following is not None and following.start <= entry.index:
+            while stack and 0 <= stack[-1].end <= following.start:
+                stack.pop()
+            stack.append(following)
+            following = next(waiting, None)
+        while stack and 0 <= stack[-1].end <= entry.index:
+            stack.pop()
+        found.append(tuple(stack))
+    return found
+
+
+class _Tracer:
+    def __init__(self, recorder: Recorder, names: Sequence[tuple[str, Any]]) -> None:
+        self.recorder = recorder
+        self.nodes: list[Node] = []
+        self.by_id: dict[int, Node] = {}
+        self.given = {id(t if t.grad_fn is None else t.grad_fn): name for name, t in names}
+        # A mask is reshaped and negated on its way to the tape: it is told by the memory it came from.
+        self.given_memory = {_memory(t): name for name, t in names if t.grad_fn is None}
+        self.input_memory = {_memory(t): name for name, t in recorder.inputs.values()}
+
+    def add_entry(self, entry: Entry, spans: tuple[Span, ...]) -> None:
+        arguments = []
+        for i, value in enumerate(entry.inputs):
+            name = entry.op.inputs[i] if entry.op.variadic is None else f"{entry.op.variadic}{i}"
+            arguments.append((name, self._argument(entry, i, value)))
+        read = formula.operands(formula.of_op(entry.op, len(arguments)))
+        arguments = [(name, self._node(*found)) for name, found in arguments if name in read]
+        node = Node(
+            len(self.nodes), "op", entry.shape, str(entry.dtype), True, entry.op, entry.params, arguments, spans
+        )
+        self._add(entry, node)
+
+    def _argument(self, entry: Entry, i: int, value: Any) -> tuple[Any, Any]:
+        """(value, array): what fills a slot, with the array that the entry kept of it where it is gone."""
+        if not isinstance(value, weakref.ref):
+            return value, value if isinstance(value, np.ndarray) else None
+        alive = value()
+        return (value, _kept(entry, i)) if alive is None else (alive, None)
+
+    def _node(self, value: Any, kept: Any) -> Any:
+        """The node of an argument; numbers and None stay what they are."""
+        if value is None or isinstance(value, int | float | bool):
+            return value
+        node = self.by_id.get(id(value))
+        if node is None:
+            node = self._add(value, self._leaf(value, kept))
+        return node
+
+    def _leaf(self, value: Any, kept: Any) -> Node:
+        tensor = value if isinstance(value, engine.Tensor) else None
+        tag = self.recorder.tag_of(value)
+        shown = tag.of if tag is not None and tag.of is not None else tensor if tensor is not None else kept
+        shape = None if shown is None else tuple(shown.shape)
+        while tag is not None and tag.of is not None and shape and shape[0] == 1:
+            shape = shape[1:]  # axes that only broadcast
+        dtype = "" if shown is None else str(shown.dtype)
+        node = Node(len(self.nodes), "const", shape, dtype, tensor is not None and tensor.requires_grad)
+        if tensor is not None:
+            node.kind = self._kind(tensor, shown)
+        return node
+
+    def _kind(self, tensor: Any, shown: Any) -> str:
+        if id(tensor) in self.recorder.parameters or isinstance(tensor, Parameter):
+            return "param"
+        named = self.recorder.tag_of(tensor) or _memory(shown) in self.input_memory or id(tensor) in self.given
+        is_input = tensor.requires_grad or (named and shown.dtype.kind != "b")
+        return "input" if is_input else "const"
+
+    def _add(self, value: Any, node: Node) -> Node:
+        """Attach what is known of the tensor by name, and number the node."""
+        tag = self.recorder.tag_of(value)
+        shown = value if tag is None or tag.of is None else tag.of
+        node.given, node.code = self.given.get(id(value)), self.recorder.parameters.get(id(value))
+        if isinstance(shown, engine.Tensor) and node.op is None:
+            node.given = node.given or self.given_memory.get(_memory(shown))
+            node.code = node.code or self.input_memory.get(_memory(shown))
+            self.by_id[id(shown)] = node
+        node.symbol = getattr(value, "name", None)
+        if tag is not None:
+            node.symbol = tag.symbol or node.symbol
+            node.transposed = tag.transposed
+            if tag.axes is not None:
+                node.axes = (*tag.axes[:-2], *tag.axes[:-3:-1]) if tag.transposed else tag.axes
+        self.by_id[id(value)] = node
+        self.nodes.append(node)
+        return node
+
+
+def _memory(tensor: Any) -> int:
+    """The array that owns a tensor's elements."""
+    array = tensor.array
+    return id(array if array.base is None else array.base)
+
+
+def _kept(entry: Entry, i: int) -> Any:
+    """The array that an entry saved of its input i, if it did."""
+    for (kind, j), saved in zip(entry.op.plan, entry.saved or (), strict=False):
+        if kind == engine.INPUT and i == j:
+            return saved
+    return None
