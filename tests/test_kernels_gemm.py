@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from microtensor.kernels import gemm
+from microtensor.kernels import gemm, vectors
 
 matmul = gemm.matmul
 
@@ -50,7 +50,7 @@ def stretched(x, step):
 
 
 def wide_rows(x):
-    """A view into rows so far apart that packing the left operand pays."""
+    """A view into rows that are more than a page of memory apart."""
     room = np.full((*x.shape[:-1], 5000), np.nan, x.dtype)
     room[..., : x.shape[-1]] = x
     return room[..., : x.shape[-1]]
@@ -176,7 +176,7 @@ def test_serial_and_parallel_give_the_same_bits(a_shape, b_shape, tasks, dtype):
     shape = (*a_shape[:3], b_shape[3])
     serial, parallel = np.full(shape, np.nan, dtype), np.full(shape, np.nan, dtype)
     gemm._serial(a, b, serial)
-    gemm._code(a.dtype, True)(a, b, parallel, gemm._workspace[tasks])
+    gemm._code(a.dtype, True)(a, b, parallel, gemm._workspace.for_tasks(tasks))
     assert np.array_equal(serial, parallel)
 
 
@@ -195,9 +195,9 @@ def test_a_linear_layer_on_a_batch_is_one_tall_product():
 
 @pytest.mark.parametrize("features", [{"avx512f", "avx2", "fma"}, {"avx2", "fma"}, {"avx2"}, {"neon"}, set()])
 def test_tile_fits_the_vector_registers_of_the_cpu(features):
-    tile = gemm._tile_for(frozenset(features))
+    tile = vectors._tile_for(frozenset(features))
     registers = 32 if features & {"avx512f", "neon"} else 16
-    sums, row_of_b, number_of_a = tile.rows * gemm.NV, gemm.NV, 1
+    sums, row_of_b, number_of_a = tile.rows * vectors.NV, vectors.NV, 1
     assert sums + row_of_b + number_of_a <= registers
     assert math.log2(tile.vector_bytes).is_integer()
     assert tile.fused == bool(features & {"fma", "neon"} and features != {"avx2"})
@@ -206,7 +206,7 @@ def test_tile_fits_the_vector_registers_of_the_cpu(features):
 def test_a_plain_cpu_without_wide_vectors_computes_the_same_function():
     code = """
 import numpy as np
-from microtensor.kernels import gemm
+from microtensor.kernels import gemm, vectors
 assert gemm.VECTOR_BYTES == 16, gemm.VECTOR_BYTES
 rng = np.random.default_rng(0)
 for m, k, n in [(1, 9, 30), (3, 5, 7), (50, 60, 70)]:

@@ -8,10 +8,12 @@ give the same bits, so a kernel is parallel over independent rows or blocks only
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numba
@@ -32,19 +34,27 @@ PARALLEL_FROM = 40_000
 """Nanoseconds of serial work from which waking the other cores (about 10 000 ns) pays clearly."""
 
 
+@functools.cache
+def _digest_of_shared_sources() -> str:
+    sources = [Path(__file__).with_name(name).read_bytes() for name in ("threads.py", "vectors.py")]
+    return hashlib.sha256(b"".join(sources)).hexdigest()
+
+
 class _SoftCache:
     """numba's disk cache, but a broken file means "compile again", and no two kinds of code share a file.
 
     numba's own key knows neither the options (parallel, fastmath: the two versions of one function would be
     mixed up) nor how we choose tiles, and two processes that save at once can leave an index that points at
     the other one's code. So options and CPU go into the file name, and a loaded signature is checked.
+    numba notices a change in the kernel's own file only; we add the files that kernels share.
     """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._disk = disk = _FunctionCache(function)  # RuntimeError if no directory can be written
         kind = repr((sorted(options.items()), cpu_target.target_context.codegen().magic_tuple()))
         name = f"{disk._impl.filename_base}-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
-        disk._cache_file = _CacheFile(disk.cache_path, name, disk._impl.locator.get_source_stamp())
+        stamp = (disk._impl.locator.get_source_stamp(), _digest_of_shared_sources())
+        disk._cache_file = _CacheFile(disk.cache_path, name, stamp)
         self.cache_path = disk.cache_path
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
