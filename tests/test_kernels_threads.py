@@ -190,14 +190,14 @@ def test_machine_code_is_found_again(toy):
     assert toy("toy.check()") == "1"
 
 
-@pytest.mark.parametrize("damage", [b"", b"no pickle at all", "half"])
 @pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc"])
-def test_a_damaged_cache_file_is_replaced(toy, pattern, damage):
+def test_a_damaged_cache_file_is_replaced(toy, pattern):
     toy("toy.check()")
     (file,) = toy.files(pattern)
     whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage)
-    assert toy("toy.check()") == "0"
+    for damage in (b"", b"no pickle at all", whole[: len(whole) // 2]):
+        file.write_bytes(damage)
+        assert toy("toy.check()") == "0"
     assert toy("toy.check()") == "1"
 
 

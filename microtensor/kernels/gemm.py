@@ -121,8 +121,9 @@ def _cut(length: int, tile: int, part: int, parts: int) -> int:
 @jit(cache=False)
 def _matrix(x: Array, i: int, j: int) -> int:
     """The address of x[i, j], where an axis of length 1 stands for any length."""
-    start: int = x.ctypes.data
-    return start + min(i, x.shape[0] - 1) * x.strides[0] + min(j, x.shape[1] - 1) * x.strides[1]
+    offset = min(i, x.shape[0] - 1) * x.strides[0] + min(j, x.shape[1] - 1) * x.strides[1]
+    address: int = x.ctypes.data + offset
+    return address
 
 
 def _product(a: Array, b: Array, c: Array, buffers: Array) -> None:
