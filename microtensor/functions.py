@@ -10,7 +10,7 @@ from microtensor import ops
 from microtensor.methods.arguments import as_axis, as_mask
 from microtensor.tensor import Tensor, as_tensor
 
-METHODS = [
+__all__ = [
     "abs",
     "add",
     "all",
@@ -19,7 +19,9 @@ METHODS = [
     "any",
     "argmax",
     "argmin",
+    "bmm",
     "broadcast_to",
+    "cat",
     "chunk",
     "clamp",
     "clone",
@@ -56,7 +58,6 @@ METHODS = [
     "min",
     "minimum",
     "mm",
-    "bmm",
     "mul",
     "ne",
     "neg",
@@ -76,6 +77,7 @@ METHODS = [
     "sqrt",
     "square",
     "squeeze",
+    "stack",
     "std",
     "sub",
     "sum",
@@ -86,9 +88,8 @@ METHODS = [
     "unbind",
     "unsqueeze",
     "var",
+    "where",
 ]
-
-__all__ = [*METHODS, "cat", "stack", "where"]
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -103,7 +104,81 @@ def _function(name: str) -> Callable[..., Any]:
     return function
 
 
-globals().update({name: _function(name) for name in METHODS})
+abs = _function("abs")
+add = _function("add")
+all = _function("all")
+amax = _function("amax")
+amin = _function("amin")
+any = _function("any")
+argmax = _function("argmax")
+argmin = _function("argmin")
+bmm = _function("bmm")
+broadcast_to = _function("broadcast_to")
+chunk = _function("chunk")
+clamp = _function("clamp")
+clone = _function("clone")
+cos = _function("cos")
+cumsum = _function("cumsum")
+div = _function("div")
+dot = _function("dot")
+eq = _function("eq")
+erf = _function("erf")
+exp = _function("exp")
+expm1 = _function("expm1")
+flatten = _function("flatten")
+flip = _function("flip")
+gather = _function("gather")
+ge = _function("ge")
+gt = _function("gt")
+isfinite = _function("isfinite")
+isinf = _function("isinf")
+isnan = _function("isnan")
+le = _function("le")
+log = _function("log")
+log1p = _function("log1p")
+log_softmax = _function("log_softmax")
+logical_and = _function("logical_and")
+logical_not = _function("logical_not")
+logical_or = _function("logical_or")
+logsumexp = _function("logsumexp")
+lt = _function("lt")
+masked_fill = _function("masked_fill")
+matmul = _function("matmul")
+max = _function("max")
+maximum = _function("maximum")
+mean = _function("mean")
+min = _function("min")
+minimum = _function("minimum")
+mm = _function("mm")
+mul = _function("mul")
+ne = _function("ne")
+neg = _function("neg")
+norm = _function("norm")
+permute = _function("permute")
+pow = _function("pow")
+prod = _function("prod")
+reciprocal = _function("reciprocal")
+relu = _function("relu")
+reshape = _function("reshape")
+rsqrt = _function("rsqrt")
+sigmoid = _function("sigmoid")
+sign = _function("sign")
+sin = _function("sin")
+softmax = _function("softmax")
+split = _function("split")
+sqrt = _function("sqrt")
+square = _function("square")
+squeeze = _function("squeeze")
+std = _function("std")
+sub = _function("sub")
+sum = _function("sum")
+swapaxes = _function("swapaxes")
+t = _function("t")
+tanh = _function("tanh")
+transpose = _function("transpose")
+unbind = _function("unbind")
+unsqueeze = _function("unsqueeze")
+var = _function("var")
 
 
 def cat(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
@@ -131,6 +206,6 @@ def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
 
 def where(condition: Any, input: Any, other: Any) -> Tensor:
     """input where condition is True, else other; all three broadcast. The gradient is selected, never multiplied."""
-    if not any(isinstance(x, Tensor) for x in (input, other)):
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         input = as_tensor(input)
     return ops.where(as_mask("where", condition), input, other)  # type: ignore[no-any-return]

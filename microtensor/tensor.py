@@ -285,7 +285,10 @@ class Tensor(Reductions, Shapes, InPlace):
         """min where smaller, max where larger; gradient 1 inside and at the bounds."""
         if min is None and max is None:
             raise ValueError("clamp: neither min nor max is given; give at least one")
-        return ops.clamp(self, low=min, high=max)  # type: ignore[no-any-return]
+        x = self
+        if any(isinstance(bound, builtins.float) for bound in (min, max)) and not dtypes.floating(self.dtype):
+            x = self.to(dtypes.default)
+        return ops.clamp(x, low=min, high=max)  # type: ignore[no-any-return]
 
     def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
         """value where mask is True, else the tensor; mask broadcasts."""
@@ -352,7 +355,17 @@ class Tensor(Reductions, Shapes, InPlace):
     def __rmatmul__(self, other: Any) -> Tensor:
         return as_tensor(other, None).matmul(self) if isinstance(other, np.ndarray) else NotImplemented
 
-    mm = bmm = matmul
+    def mm(self, other: Tensor) -> Tensor:
+        """A B of two matrices; `matmul` broadcasts, this does not."""
+        if self.ndim != 2 or other.ndim != 2:
+            raise ValueError(f"mm: takes two matrices, not {self.shape} and {other.shape}; use matmul")
+        return self.matmul(other)
+
+    def bmm(self, other: Tensor) -> Tensor:
+        """A_b B_b for each b of two batches of matrices; `matmul` broadcasts, this does not."""
+        if self.ndim != 3 or other.ndim != 3 or len(self) != len(other):
+            raise ValueError(f"bmm: takes (B, M, K) and (B, K, N), not {self.shape} and {other.shape}; use matmul")
+        return self.matmul(other)
 
     def dot(self, other: Tensor) -> Tensor:
         """Σ a b of two vectors."""

@@ -21,45 +21,73 @@ class InPlace:
     __slots__ = ()
 
     def _change(self: Any, who: str, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """x ← function(x) in x's own memory; recorded like any op, refused where backward would go wrong."""
-        recorded = mode.grad and (self._requires_grad or who == "setitem")
-        if mode.grad and self._requires_grad:
-            if self.grad_fn is None:
+        """x ← function(x) in x's own memory; recorded like any op, refused where backward would go wrong.
+
+        The tensor gets a new entry, older uses keep the one they saw. A change of a view is a change of the
+        tensor that it views, which gets a new entry as well. `function` sees a copy, which backward may keep.
+        """
+        root = self if self.base is None else self.base[0]
+        if mode.grad:
+            if root._requires_grad and root.grad_fn is None:
                 raise RuntimeError(
-                    f"{who}: a leaf tensor of shape {self.shape} that requires a gradient cannot be changed in place "
-                    f"while recording; do it under mt.no_grad(), or on a clone()"
+                    f"{who}: a leaf tensor of shape {root.shape} that requires a gradient cannot be changed in "
+                    f"place while recording; do it under mt.no_grad(), or on a clone()"
                 )
-            if self.base is not None:
+            if self.base is not None and root.grad_fn is not self.base[1]:
                 raise RuntimeError(
-                    f"{who}: this tensor of shape {self.shape} is a view of a recorded one, which would lose the "
-                    f"change's gradient; change the tensor it views by index (x[i] = …), or a clone()"
+                    f"{who}: this view of shape {self.shape} was taken before the tensor that it views was changed "
+                    f"in place; take it again"
                 )
-        result = function(self if recorded else self.detach())
-        if result.shape != self.shape:
-            raise ValueError(
-                f"{who}: a result of shape {result.shape} does not fit into {self.shape}; change out of place"
-            )
         if not self.array.flags.writeable:
             raise RuntimeError(
                 f"{who}: this tensor of shape {self.shape} shares read-only memory; change a clone()"
             )
+        before = engine.make(self.array.copy() if mode.grad else self.array, self.grad_fn, None)
+        result = function(before)
+        if result.shape != self.shape:
+            raise ValueError(
+                f"{who}: a result of shape {result.shape} does not fit into {self.shape}; change out of place"
+            )
+        if not np.can_cast(result.dtype, self.dtype, "same_kind"):
+            raise RuntimeError(
+                f"{who}: a result of {result.dtype} does not fit into {self.dtype}; change out of place"
+            )
+        if mode.grad and (result.requires_grad or root._requires_grad):
+            result = result.to(self.dtype)
+            if root is self:
+                self.grad_fn, self._requires_grad = result.grad_fn, result._requires_grad
+            else:
+                self._record_view(who, root, result)
         np.copyto(self.array, result.array, casting="same_kind")
         self.version[0] += 1
-        if mode.grad and result.requires_grad:
-            if self.base is not None:
-                raise RuntimeError(
-                    f"{who}: cannot record a gradient into a view; change the tensor it views by index"
-                )
-            self.grad_fn, self._requires_grad = result.grad_fn, True
         return self
+
+    def _record_view(self: Any, who: str, root: Tensor, result: Tensor) -> None:
+        """root ← root with `result` at the elements that this view shows, and the view from there again."""
+        array: Any = root.array
+        if not array.flags.c_contiguous or any(s == 0 and n > 1 for s, n in zip(self.array.strides, self.shape, strict=True)):
+            raise RuntimeError(
+                f"{who}: cannot record a change of a view of shape {self.shape} whose elements overlap or whose "
+                f"memory is not in order; change the tensor it views by index (x[i] = …)"
+            )
+        # which elements of the flattened root: the view's own offset and strides, walked over 0 … size − 1
+        first = (_address(self.array) - _address(array)) // array.itemsize
+        steps = [s // array.itemsize * 8 for s in self.array.strides]
+        all_places = np.arange(array.size, dtype=np.int64)
+        places = np.lib.stride_tricks.as_strided(all_places[first:], self.shape, steps).copy()
+        flat = ops.setitem(root.reshape(-1), result, index=places)
+        changed, seen = flat.reshape(root.shape), ops.getitem(flat, index=places)
+        root.grad_fn, root._requires_grad = changed.grad_fn, changed._requires_grad
+        self.grad_fn, self._requires_grad = seen.grad_fn, seen._requires_grad
+        self.base = root, root.grad_fn
 
     def add_(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
         """x ← x + alpha · other, in place."""
         return self._change("add_", lambda x: x + (other if alpha == 1 else other * alpha))
 
-    def sub_(self: Any, other: Any) -> Tensor:
-        """x ← x − other, in place."""
-        return self._change("sub_", lambda x: x - other)
+    def sub_(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
+        """x ← x − alpha · other, in place."""
+        return self._change("sub_", lambda x: x - (other if alpha == 1 else other * alpha))
 
     def mul_(self: Any, other: Any) -> Tensor:
         """x ← x · other, in place."""
@@ -71,15 +99,23 @@ class InPlace:
 
     def copy_(self: Any, other: Any) -> Tensor:
         """x ← other (broadcast, converted to x's dtype), in place."""
-        other = as_operand(other, self.dtype)
-        return self._change("copy_", lambda x: ops.cast(other, dtype=x.dtype).expand(x.shape))
+        return self._assign("copy_", Ellipsis, other)
 
     def fill_(self: Any, value: Any) -> Tensor:
         """Every element ← value, in place."""
-        return self._change("fill_", lambda x: engine.make(np.full(x.shape, value, x.dtype), None, None))
+        return self._assign("fill_", Ellipsis, value)
 
     def zero_(self: Any) -> Tensor:
         """Every element ← 0, in place."""
-        return self.fill_(0)
+        return self._assign("zero_", Ellipsis, 0)
+
+    def _assign(self: Any, who: str, index: Any, value: Any) -> Tensor:
+        """x[index] ← value; what was there before gets no gradient."""
+        value = as_operand(value, self.dtype).to(self.dtype)
+        return self._change(who, lambda x: ops.setitem(x, value, index=index))
 
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
+
+
+def _address(array: engine.Array) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -31,7 +31,9 @@ class Reductions:
         return ops.mean(x, axis=as_axes("mean", x, dim), keepdims=keepdim)
 
     def var(self: Any, dim: Dim = None, *, correction: int = 1, keepdim: bool = False) -> Tensor:
-        """Σ (x − μ)² / (n − correction) over the axes dim. correction=1 is the unbiased estimate, as in PyTorch."""
+        """Σ (x − μ)² / (n − correction) over the axes dim; correction=1, PyTorch's default, is unbiased."""
+        if not dtypes.floating(self.dtype):
+            raise RuntimeError(f"var: a variance of {self.dtype} would be cut; use .float().var()")
         axis = as_axes("var", self, dim)
         d = self - ops.mean(self, axis=axis, keepdims=True)
         n = ops.count(self.shape, axis)
@@ -75,19 +77,23 @@ class Reductions:
 
     def cumsum(self: Any, dim: int) -> Tensor:
         """Running sums along the axis dim."""
-        return ops.cumsum(self, axis=as_axis("cumsum", self, dim))
+        return self._along(ops.cumsum, as_axis("cumsum", self, dim))
 
     def logsumexp(self: Any, dim: Dim, keepdim: bool = False) -> Tensor:
         """ln Σ eˣ over the axes dim, without overflow."""
         return ops.logsumexp(self, axis=as_axes("logsumexp", self, dim), keepdims=keepdim)
 
     def softmax(self: Any, dim: int) -> Tensor:
-        """eˣ / Σ eˣ along the axis dim. Differs from PyTorch: a row that is −∞ everywhere gives zeros, not NaN."""
-        return ops.softmax(self, axis=as_axis("softmax", self, dim))
+        """eˣ / Σ eˣ along the axis dim. Differs from PyTorch: a row of nothing but −∞ gives zeros, not NaN."""
+        return self._along(ops.softmax, as_axis("softmax", self, dim))
 
     def log_softmax(self: Any, dim: int) -> Tensor:
         """x − ln Σ eˣ along the axis dim."""
-        return ops.log_softmax(self, axis=as_axis("log_softmax", self, dim))
+        return self._along(ops.log_softmax, as_axis("log_softmax", self, dim))
+
+    def _along(self: Any, op: engine.Op, axis: int) -> Tensor:
+        """An op that wants an axis; a 0-d tensor counts as one element along it."""
+        return op(self, axis=axis) if self.ndim else op(self.reshape(1), axis=0).reshape(())
 
     def argmax(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """The index of the (first) maximum, of the flattened tensor if dim is None."""

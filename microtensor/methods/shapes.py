@@ -63,12 +63,10 @@ class Shapes:
 
     def transpose(self: Any, dim0: int, dim1: int) -> Tensor:
         """Two axes swapped."""
-        axes, a, b = (
-            list(range(self.ndim)),
-            as_axis("transpose", self, dim0),
-            as_axis("transpose", self, dim1),
-        )
-        axes[a], axes[b] = b, a
+        a, b = as_axis("transpose", self, dim0), as_axis("transpose", self, dim1)
+        axes = list(range(self.ndim))
+        if axes:  # a 0-d tensor has none to swap
+            axes[a], axes[b] = b, a
         return ops.permute(self, axes=tuple(axes))
 
     swapaxes = transpose
@@ -141,20 +139,17 @@ class Shapes:
     # --- indexing and iteration -----------------------------------------------------------------------------
 
     def __getitem__(self: Any, index: Any) -> Tensor:
-        index = as_index(index)
-        if not ops.is_basic(index) and isinstance(index, tuple) and any(is_int(i) for i in index):
-            # PyTorch picks integers first; NumPy would treat them as index arrays and move axes to the front
-            basic = tuple(slice(None) if isinstance(i, np.ndarray) else i for i in index)
-            rest = tuple(i for i in index if not is_int(i))
-            kept = tuple(slice(None) if isinstance(i, slice) else i for i in rest if i is not None)
-            if None not in index:
-                return ops.getitem(ops.getitem(self, index=basic), index=kept)
-        return ops.getitem(self, index=index)
+        y: Tensor = self
+        for step in _steps(as_index(index)):
+            y = ops.getitem(y, index=step)
+        return y
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
-        index = as_index(index)
-        value = as_operand(value, self.dtype)
-        self._change("setitem", lambda x: ops.setitem(x, value.to(self.dtype), index=index))
+        *views, last = _steps(as_index(index))
+        y: Any = self
+        for step in views:
+            y = ops.getitem(y, index=step)
+        y._assign("setitem", last, value)
 
     def gather(self: Any, dim: int, index: Tensor) -> Tensor:
         """y[…, i, …] = x[…, index[…, i, …], …] along dim; repeated indices add up in the gradient."""
@@ -164,3 +159,25 @@ class Shapes:
         grid = list(np.ix_(*(np.arange(n) for n in ids.shape)))
         grid[axis] = ids
         return ops.getitem(self, index=tuple(grid))
+
+
+def _steps(index: Any) -> list[Any]:
+    """An index as NumPy reads it; or as two, where PyTorch reads it otherwise: a view, then arrays.
+
+    PyTorch takes integers and None first, and leaves the other axes where they are. NumPy would count integers
+    among the arrays, and move the axis that they make to the front: x[0, :, ids].
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    if ops.is_basic(index) or all(isinstance(p, np.ndarray | slice) or p is Ellipsis for p in parts):
+        return [index]
+    view: list[Any] = []
+    rest: list[Any] = []
+    for part in parts:
+        if isinstance(part, np.ndarray):  # a boolean array stands for as many axes as it has
+            view += [slice(None)] * (part.ndim if part.dtype == np.bool_ else 1)
+            rest.append(part)
+        else:
+            view.append(part)
+            if not isinstance(part, int):
+                rest.append(Ellipsis if part is Ellipsis else slice(None))
+    return [tuple(view), tuple(rest)]

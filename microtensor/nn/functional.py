@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from microtensor import engine, ops
-from microtensor.methods.arguments import as_axis
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor
 
@@ -107,7 +106,11 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
             f"embedding: id {wrong} is outside 0 … {len(weight) - 1}; enlarge num_embeddings or fix the ids"
         )
     if padding_idx is not None:
-        padding_idx = as_axis("embedding: padding_idx", weight[:, 0], padding_idx)
+        if not -len(weight) <= padding_idx < len(weight):
+            raise ValueError(
+                f"embedding: padding_idx {padding_idx} is outside 0 … {len(weight) - 1}; choose a row of the weight"
+            )
+        padding_idx %= len(weight)
     return ops.embedding(weight, input, padding_idx=padding_idx)  # type: ignore[no-any-return]
 
 

@@ -16,10 +16,11 @@ from microtensor.engine import op
 from microtensor.ops.samples import away_from_kinks, one, pairs, positive, positive_pairs
 from microtensor.ops.select import (
     equal,
-    greater,
     greater_equal,
+    less_equal,
     logical_and,
     ones_like,
+    refuse_booleans,
     sign,
     where,
     zeros_like,
@@ -86,6 +87,7 @@ def neg_vjp(g):
 @op("pow", broadcasts=True, samples=positive_pairs)
 def pow(x, p):
     """y = xᵖ          gradient: g · p · xᵖ⁻¹ (0 where p = 0), g · y · ln x (0 where x = 0 and p ≥ 0)"""
+    refuse_booleans("pow", x, p)
     return np.power(x, p)
 
 
@@ -183,7 +185,7 @@ def rsqrt_vjp(g, y):
 @op("square", label="x²", samples=one)
 def square(x):
     """y = x²          gradient: 2 g · x"""
-    return np.square(x)
+    return np.square(x) if x.dtype != np.bool_ else x.astype(np.int64)
 
 
 @square.vjp
@@ -268,7 +270,7 @@ def relu(x):
 
 @relu.vjp
 def relu_vjp(g, y):
-    return (where(greater(y, 0), g, 0.0),)
+    return (where(less_equal(y, 0), 0.0, g),)  # not y > 0: where y is NaN, g stays
 
 
 @op("abs", label="|x|", samples=away_from_kinks)

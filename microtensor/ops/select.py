@@ -22,7 +22,7 @@ def maximum(a, b):
 
 @maximum.vjp
 def maximum_vjp(g, a, b):
-    return lambda: _won(g, greater, a, b), lambda: _won(g, greater, b, a)
+    return lambda: _unless_lost(g, less, a, b), lambda: _unless_lost(g, less, b, a)
 
 
 @op("minimum", broadcasts=True, samples=distinct_pairs)
@@ -33,12 +33,12 @@ def minimum(a, b):
 
 @minimum.vjp
 def minimum_vjp(g, a, b):
-    return lambda: _won(g, less, a, b), lambda: _won(g, less, b, a)
+    return lambda: _unless_lost(g, greater, a, b), lambda: _unless_lost(g, greater, b, a)
 
 
-def _won(g: Any, wins: Any, a: Any, b: Any) -> Any:
-    """g where a wins against b, g/2 on a tie, 0 where it loses."""
-    return where(wins(a, b), g, where(equal(a, b), 0.5 * g, 0.0))
+def _unless_lost(g: Any, loses: Any, a: Any, b: Any) -> Any:
+    """0 where a loses against b, g/2 on a tie, else g: where one is NaN, so is y, and both are to blame."""
+    return where(loses(a, b), 0.0, where(equal(a, b), 0.5 * g, g))
 
 
 @op("clamp")
@@ -163,11 +163,25 @@ bitwise_and = _flag("bitwise_and", np.bitwise_and, "&")
 bitwise_or = _flag("bitwise_or", np.bitwise_or, "|")
 bitwise_xor = _flag("bitwise_xor", np.bitwise_xor, "^")
 bitwise_not = _flag("bitwise_not", np.invert, "~")
-floor_divide = _flag("floor_divide", np.floor_divide, "//")
 sign = _flag("sign", np.sign, "sign")
 isnan = _flag("isnan", np.isnan, "isnan")
 isinf = _flag("isinf", np.isinf, "isinf")
 isfinite = _flag("isfinite", np.isfinite, "isfinite")
+
+
+@op("floor_divide", label="//", broadcasts=True, differentiable=False)
+def floor_divide(a, b):
+    """y = ⌊a / b⌋, rounded down also where it is negative"""
+    refuse_booleans("floor_divide", a, b)
+    if np.result_type(a, b).kind != "f" and not np.all(b):
+        raise ValueError("floor_divide: an integer divided by 0; use / for inf, or where() to choose another value")
+    return np.floor_divide(a, b)
+
+
+def refuse_booleans(who: str, *operands: Any) -> None:
+    """NumPy would compute in int8, which is no dtype of ours; integers and floats beside a boolean are fine."""
+    if all(isinstance(a, bool) or getattr(a, "dtype", None) == np.bool_ for a in operands):
+        raise TypeError(f"{who}: booleans have none; convert them with .long()")
 
 
 @op("zeros_like", differentiable=False)
