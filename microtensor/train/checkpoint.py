@@ -1,0 +1,194 @@
+"""Checkpoints: one file with all that a run needs to go on as if it had never stopped.
+
+Weights, optimiser, schedule, position in the data, every random state, step count and configuration, written
+by `serialize.save`. Reading checks the file, restoring checks the fit; only then is anything changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from microtensor.nn import Module
+from microtensor.random import Generator, default_generator
+from microtensor.tensor import Tensor, as_tensor
+from microtensor.train.serialize import Path, load, save
+
+__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+
+VERSION = 1  # of what a checkpoint holds; the file's layout has a version of its own
+Generators = Mapping[str, Generator | np.random.Generator]
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """What a checkpoint file holds: the state dicts given to `save_checkpoint`, None for what was not.
+
+    `optimizer` and `scheduler` are {"class": name, "state": state dict}; `random` maps the name of each
+    generator to its state, the default generator's name being "default".
+    """
+
+    path: str
+    step: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any] | None
+    scheduler: dict[str, Any] | None
+    loader: dict[str, Any] | None
+    random: dict[str, Any]
+    config: Any
+    extra: Any
+
+    def restore(
+        self,
+        model: Module | None = None,
+        optimizer: Any = None,
+        *,
+        scheduler: Any = None,
+        loader: Any = None,
+        generators: Generators | None = None,
+    ) -> None:
+        """Put back the states of the objects given. Everything is checked before anything is changed.
+
+        generators: with None, random states stay as they are; with a dict, which may be empty, the default
+        generator's and those of the dict are put back.
+        Raises: ValueError naming what differs: names, shapes and dtypes of weights, classes, states that
+        lack.
+        """
+        given = {"optimizer": optimizer, "scheduler": scheduler, "loader": loader}
+        given = {name: obj for name, obj in given.items() if obj is not None}
+        random = None if generators is None else {"default": default_generator, **generators}
+        faults = [] if model is None else _model_faults(model, self.model)
+        faults += [fault for name, obj in given.items() for fault in self._state_faults(name, obj)]
+        faults += [] if random is None else _random_faults(random, self.random)
+        if faults:
+            more = f"; and {len(faults) - 6} more" if len(faults) > 6 else ""
+            raise ValueError(
+                f"load_checkpoint: {self.path!r} does not fit: {'; '.join(faults[:6])}{more}; "
+                f"build everything as it was when the checkpoint was written (its config is {self.config!r})"
+            )
+        if model is not None:
+            model.load_state_dict(self.model)
+        for name, obj in given.items():
+            obj.load_state_dict(self._state(name))
+        for name, generator in (
+            random or {}
+        ).items():  # last: nothing above may draw from a restored generator
+            _set_state(generator, self.random[name])
+
+    def _state(self, name: str) -> Any:
+        saved = getattr(self, name)
+        return saved if name == "loader" else saved["state"]
+
+    def _state_faults(self, name: str, obj: Any) -> list[str]:
+        saved = getattr(self, name)
+        if saved is None:
+            return [f"it has no {name}"]
+        if name != "loader" and saved["class"] != type(obj).__name__:
+            return [f"its {name} is {saved['class']}, not {type(obj).__name__}"]
+        try:
+            getattr(obj, "check_state_dict", lambda _: None)(self._state(name))
+        except ValueError as error:
+            return [str(error).partition(";")[0]]
+        return []
+
+
+def save_checkpoint(
+    path: Path,
+    model: Module,
+    optimizer: Any = None,
+    *,
+    scheduler: Any = None,
+    loader: Any = None,
+    step: int = 0,
+    generators: Generators | None = None,
+    config: Any = None,
+    extra: Any = None,
+) -> None:
+    """Write the states of a run to one file; one that was there stays whole until it is replaced.
+
+    optimizer, scheduler, loader: anything with state_dict(). The default generator is always in it;
+    generators: others that the run draws from, by name. config: a dataclass or nested dicts, lists and plain
+    values, given back as dicts. extra: the same, for what else you need.
+    Raises: TypeError naming what cannot be stored.
+    """
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        config = dataclasses.asdict(config)
+    random = {"default": default_generator, **(generators or {})}
+    content = {
+        "checkpoint": VERSION,
+        "step": step,
+        "model": model.state_dict(),
+        "optimizer": _named_state(optimizer),
+        "scheduler": _named_state(scheduler),
+        "loader": None if loader is None else loader.state_dict(),
+        "random": {name: _get_state(name, generator) for name, generator in random.items()},
+        "config": config,
+        "extra": extra,
+    }
+    save(content, path)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read and check a checkpoint file; `restore` on the result puts its states back.
+
+    Raises: FileNotFoundError; ValueError for a damaged or altered file, one that is no checkpoint, or a later
+    one.
+    """
+    content = load(path)
+    version = content.pop("checkpoint", None) if isinstance(content, dict) else None
+    if version is None or isinstance(version, Tensor):
+        raise ValueError(f"load_checkpoint: {str(path)!r} is no checkpoint; read it with mt.load")
+    if version != VERSION:
+        raise ValueError(
+            f"load_checkpoint: {str(path)!r} has version {version}, this program reads {VERSION}; "
+            f"use the microtensor that wrote it"
+        )
+    return Checkpoint(path=str(path), **content)
+
+
+def _named_state(obj: Any) -> dict[str, Any] | None:
+    return None if obj is None else {"class": type(obj).__name__, "state": obj.state_dict()}
+
+
+def _model_faults(model: Module, saved: Mapping[str, Tensor]) -> list[str]:
+    own = model.state_dict()
+    faults = [f"{name} is missing" for name in own if name not in saved]
+    faults += [f"{name} is unexpected" for name in saved if name not in own]
+    for name, t in own.items():
+        if name in saved and (saved[name].shape, saved[name].dtype) != (t.shape, t.dtype):
+            s = saved[name]
+            faults.append(f"{name} is {s.dtype}{s.shape}, not {t.dtype}{t.shape}")
+    return faults
+
+
+def _get_state(name: str, generator: Any) -> Any:
+    if isinstance(generator, Generator):
+        return as_tensor(generator.get_state())
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    raise TypeError(
+        f"save_checkpoint: generator {name!r} is {type(generator).__name__}; give mt.Generator or NumPy's"
+    )
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, Generator):
+        generator.set_state(state.array)
+    else:
+        generator.bit_generator.state = state
+
+
+def _random_faults(generators: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    faults = [f"it has no random state {name!r}" for name in generators if name not in saved]
+    faults += [
+        f"its random state {name!r} belongs to no generator" for name in saved if name not in generators
+    ]
+    for name in set(generators) & set(saved):
+        own, state = _get_state(name, generators[name]), saved[name]
+        same = isinstance(own, Tensor) == isinstance(state, Tensor)
+        if not same or (isinstance(own, dict) and own["bit_generator"] != state["bit_generator"]):
+            faults.append(f"its random state {name!r} is of another kind of generator")
+    return faults

@@ -1,0 +1,95 @@
+"""What a run tells while it trains: a progress bar, and one line of JSON per logged step."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from tqdm import tqdm
+
+from microtensor.train.serialize import replace_file
+
+__all__ = ["Meter", "Report", "trim_log"]
+
+REFRESH = 0.1  # seconds between updates of the bar's numbers
+
+
+class Meter:
+    """Tokens per second of training alone: evaluation and checkpoints do not count."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start counting again."""
+        self.tokens, self.seconds = 0, 0.0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        """One more step."""
+        self.tokens += tokens
+        self.seconds += seconds
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens per second; None if the loss function counts none."""
+        return self.tokens / self.seconds if self.tokens and self.seconds else None
+
+
+class Report:
+    """The bar and the log file of one `fit`; as a `with` block it closes both, whatever happens."""
+
+    def __init__(self, total: int, start: int, *, log: str | None, progress: bool) -> None:
+        self._bar = tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, disable=not progress)
+        self._file = None if log is None else open(log, "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
+        self._shown = -REFRESH
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.close()
+        if self._file is not None:
+            self._file.close()
+
+    def advance(self, numbers: Callable[[], Mapping[str, str]]) -> None:
+        """One step further; numbers() is called only when the bar is drawn again."""
+        if self._bar.disable:
+            return
+        now = time.monotonic()
+        if now - self._shown >= REFRESH:
+            self._shown = now
+            self._bar.set_postfix(numbers(), refresh=False)
+        self._bar.update()
+
+    def write(self, record: Mapping[str, float]) -> None:
+        """One line of the log; it is in the file when this returns."""
+        if self._file is not None:
+            strict = {name: value if math.isfinite(value) else None for name, value in record.items()}
+            self._file.write(json.dumps(strict) + "\n")  # JSON has no NaN
+            self._file.flush()
+
+
+def trim_log(path: str, step: int) -> None:
+    """Take out what a run wrote after the step it now goes on from, and a last line that was cut off."""
+    if not os.path.isfile(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        lines = file.readlines()
+    kept = [line for line in lines if _step_of(line) <= step]
+    if kept != lines:
+
+        def write(temporary: str) -> None:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.writelines(kept)
+
+        replace_file(path, write)
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
