@@ -58,14 +58,13 @@ def grad(
     roots = _roots("grad", outputs, grad_outputs, create_graph)
     nodes = [x if x.grad_fn is None else x.grad_fn for x in wanted]
     keep = create_graph if retain_graph is None else retain_graph
-    arrived = {
-        id(n): g for n, g, _ in walk(roots, retain_graph=keep, create_graph=create_graph, wanted=nodes)
-    }
+    found = walk(roots, retain_graph=keep, create_graph=create_graph, wanted=nodes)
+    arrived = {id(n): _owned(g, ours) for n, g, ours in found}
     for i, (x, node) in enumerate(zip(wanted, nodes, strict=True)):
         if id(node) not in arrived and not allow_unused:
             raise RuntimeError(f"grad: input {i} of shape {x.shape} was not used to compute the outputs; "
                                f"pass allow_unused=True to get None for it")  # fmt: skip
-    return tuple(_as_tensor(arrived[id(n)]) if id(n) in arrived else None for n in nodes)
+    return tuple(arrived.get(id(n)) for n in nodes)
 
 
 def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[tuple[Any, Any]]:
@@ -94,22 +93,19 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
         raise RuntimeError(
             f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape}; make them equal"
         )
-    if isinstance(g, np.ndarray) or not create_graph:
-        array = g if isinstance(g, np.ndarray) else g.array
-        g = (
-            engine.make(array.astype(y.dtype, copy=False), None, None)
-            if create_graph
-            else array.astype(y.dtype, copy=False)
-        )
+    if create_graph:  # the walk runs on tensors; a gradient that is one stays on its own tape
+        g = (g if isinstance(g, engine.Tensor) else engine.make(g, None, None)).to(y.dtype)
+    else:
+        g = (g.array if isinstance(g, engine.Tensor) else g).astype(y.dtype, copy=False)
     return (y if y.grad_fn is None else y.grad_fn), g
 
 
 def _accumulate(leaf: Any, g: Any, ours: bool) -> None:
-    """leaf.grad += g. An array that someone else may hold is copied first (law 4)."""
-    if isinstance(g, engine.Tensor):  # create_graph: the gradient is part of a graph, never changed in place
-        leaf.grad = g if leaf.grad is None else leaf.grad + g
-    elif leaf.grad is None:
-        leaf.grad = engine.make(g if ours and g.flags.c_contiguous else np.array(g, order="C"), None, None)
+    """leaf.grad += g."""
+    if leaf.grad is None:
+        leaf.grad = _owned(g, ours)
+    elif isinstance(g, engine.Tensor):  # create_graph: the gradient is part of a graph, never changed in place
+        leaf.grad = leaf.grad + g
     elif leaf.grad.grad_fn is None and leaf.grad.array.flags.writeable:
         leaf.grad.array += g
         leaf.grad.version[0] += 1
@@ -117,8 +113,11 @@ def _accumulate(leaf: Any, g: Any, ours: bool) -> None:
         leaf.grad = engine.make(leaf.grad.array + g, None, None)
 
 
-def _as_tensor(g: Any) -> Any:
-    return g if isinstance(g, engine.Tensor) else engine.make(np.asarray(g), None, None)
+def _owned(g: Any, ours: bool) -> Any:
+    """A gradient as a tensor for the user to keep and change: an array that others may hold is copied (law 4)."""
+    if isinstance(g, engine.Tensor):
+        return g
+    return engine.make(g if ours and g.flags.c_contiguous else np.array(g, order="C"), None, None)
 
 
 def __getattr__(name: str) -> Any:  # the checks are used by tests: a training run need not load them

@@ -49,6 +49,13 @@ class _ModeBlock:
     The values to put back lie on a stack per thread, so one object may be entered again while it is active.
     """
 
+    def __new__(cls, function: Any = None) -> Any:
+        block = super().__new__(cls)
+        if callable(function):  # as a decorator it may stand without brackets
+            block.__init__()  # type: ignore[call-arg]
+            return block(function)
+        return block
+
     def __init__(self, field: str, value: bool) -> None:
         self.field, self.value = field, value
         self._local = threading.local()
@@ -106,7 +113,7 @@ class no_grad(_ModeBlock):
     False
     """
 
-    def __init__(self) -> None:
+    def __init__(self, function: Any = None) -> None:
         super().__init__("grad", False)
 
 
@@ -117,7 +124,7 @@ class inference_mode(no_grad):
 class enable_grad(_ModeBlock):
     """Inside the block (or the decorated function) this thread records again."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: Any = None) -> None:
         super().__init__("grad", True)
 
 
@@ -130,16 +137,18 @@ class set_grad_enabled(_ModeBlock):
         mode.grad = self.value
 
     def __enter__(self) -> None:
-        mode.grad = (
-            self._before
-        )  # the call itself has changed the mode: the block puts back what was before it
+        mode.grad = self._before  # the call has changed the mode already: the block puts back what was before
         super().__enter__()
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        mode.grad = self._before  # a decorator is for the function alone
+        return super().__call__(function)
 
 
 class composites(_ModeBlock):
     """Inside the block, fused ops run as their definitions in primitive ops: slower, the same numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: Any = None) -> None:
         super().__init__("composites", True)
 
 

@@ -396,8 +396,7 @@ class Tensor(Reductions, Shapes, InPlace):
             raise RuntimeError(
                 "deepcopy: only leaf tensors can be copied with their gradient; use detach() or clone()"
             )
-        copied = type(self).__new__(type(self))
-        _fill(copied, self.array.copy(), None, None)
+        copied = _fill(_new(type(self)), self.array.copy(), None, None)
         copied._requires_grad, copied.name = self._requires_grad, self.name
         copied.grad = None if self.grad is None else self.grad.clone()
         memo[id(self)] = copied
@@ -451,8 +450,7 @@ def _make(array: Array, entry: Entry | None, base: Tensor | None) -> Tensor:
 
 
 def _rebuild(kind: builtins.type[Tensor], array: Array, requires_grad: bool, name: str | None) -> Tensor:
-    t = kind.__new__(kind)
-    _fill(t, array, None, None)
+    t = _fill(_new(kind), array, None, None)
     t._requires_grad, t.name = requires_grad, name
     return t
 

@@ -189,6 +189,7 @@ def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
             )
         ours = isinstance(g, np.ndarray)
         g = unbroadcast(g, node.shape)
+        g = np.asarray(g) if ours else g  # NumPy turns 0-d sums into scalars
     if g.dtype != node.dtype:
         raise RuntimeError(
             f"{entry.op.name}.vjp: gave a {g.dtype} gradient for a {node.dtype} input; keep constants Python "
