@@ -6,6 +6,8 @@ import math
 import os
 import pickle
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -204,6 +206,47 @@ def test_the_new_file_is_on_the_disk_before_it_takes_the_name(path, monkeypatch)
         monkeypatch.setattr(os, name, lambda *a, _real=real, _name=name: (calls.append(_name), _real(*a)))
     save({"a": 1}, path)
     assert calls == ["fsync", "replace", "fsync"]
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+from microtensor.train import serialize
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def half(arrays, temporary, metadata):
+    open(temporary, "wb").write(b"half")
+    die()
+
+def after(real):
+    return lambda *a: (real(*a), die())
+
+moments = [(serialize, "save_file", half), (os, "fsync", die), (os, "replace", die),
+           (os, "replace", after(os.replace)), (os, "fsync", after(os.fsync))]
+for i, (module, name, replacement) in enumerate(moments):
+    path = os.path.join(sys.argv[1], f"{{i}}.safetensors")
+    serialize.save({{"a": 1}}, path)
+    if os.fork() == 0:
+        setattr(module, name, replacement)
+        serialize.save({{"a": 2}}, path)
+        os._exit(0)
+    _, status = os.wait()
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    print(serialize.load(path)["a"], end=" ")
+    serialize.save({{"a": 3}}, path)  # what the killed process left behind is not in the way
+    assert serialize.load(path) == {{"a": 3}}
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the moments of a kill are made by forking")
+def test_a_kill_at_each_moment_of_writing_leaves_the_old_or_the_new_file(tmp_path):
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    command = [sys.executable, "-W", "ignore", "-c", KILLED.format(root=root), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.split() == ["1", "1", "1", "2", "1"]
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------

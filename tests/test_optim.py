@@ -14,11 +14,6 @@ from microtensor.optim import lr_scheduler as lrs
 SHAPES = ((3, 2), (4,), ())
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
 def leaf(values, dtype=np.float64):
     return mt.tensor(np.array(values, dtype), requires_grad=True)
 

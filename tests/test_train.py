@@ -41,9 +41,12 @@ def build(seed=0, shuffle=True, own=True, wrap=lambda loader: loader, **options)
     return Trainer(model, optimizer, wrap(loader), scheduler=schedule, **options)
 
 
+def weights_of(trainer):
+    return [p.array.tobytes() for p in trainer.model.parameters()]
+
+
 def everything(trainer):
     """All that must be equal bit for bit."""
-    weights = [p.array.tobytes() for p in trainer.model.parameters()]
     state = trainer.optimizer.state_dict()
     moments = [
         v.array.tobytes() for s in state["state"].values() for v in s.values() if isinstance(v, mt.Tensor)
@@ -53,7 +56,7 @@ def everything(trainer):
         for k, v in trainer._stream.state_dict().items()
     }
     return (
-        weights,
+        weights_of(trainer),
         moments,
         state["param_groups"],
         trainer.scheduler.state_dict(),
@@ -116,14 +119,34 @@ class Plain:
         return iter(self.loader)
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("stop", [1, 3, 4, 6, 11])
-def test_a_loader_without_state_is_read_up_to_its_position(stop, tmp_path):
-    whole = build(shuffle=False, wrap=Plain)
+def test_a_loader_without_state_is_started_again_and_read_up_to_its_position(stop, shuffle, tmp_path):
+    common = {"shuffle": shuffle, "own": False, "wrap": Plain}
+    whole = build(**common)
     whole.fit()
-    build(shuffle=False, wrap=Plain, max_steps=stop, checkpoint=tmp_path).fit()
-    again = build(seed=99, shuffle=False, wrap=Plain, checkpoint=tmp_path)
+    want = weights_of(whole)
+    build(max_steps=stop, checkpoint=tmp_path, **common).fit()
+    again = build(seed=99, checkpoint=tmp_path, **common)
     again.resume()
-    assert everything(again) == everything(whole)
+    assert weights_of(again) == want
+
+
+@pytest.mark.parametrize("stop", [1, 7])
+def test_a_stream_of_random_batches_resumes(stop, tmp_path):
+    class Crops:  # as in nanoGPT: every batch is drawn anew, there are no epochs
+        def __iter__(self):
+            while True:
+                x = mt.randn(4, 3)
+                yield x, x[:, :1]
+
+    whole = build(wrap=lambda loader: Crops())
+    whole.fit()
+    want = weights_of(whole)
+    build(max_steps=stop, checkpoint=tmp_path, wrap=lambda loader: Crops()).fit()
+    again = build(seed=99, checkpoint=tmp_path, wrap=lambda loader: Crops())
+    again.resume(tmp_path)
+    assert weights_of(again) == want
 
 
 def test_fit_may_go_on_with_more_steps():
@@ -171,7 +194,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(tmp_path):
     want = everything(whole)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(
-        KeyboardInterrupt, match=r"after step 5, saved .*step-00000005\.safetensors'; go on with resume"
+        KeyboardInterrupt, match=r"after step 5; .*step-00000005\.safetensors' holds step 5; go on"
     ):
         build(checkpoint=tmp_path, callbacks=[press]).fit()
     assert signal.getsignal(signal.SIGINT) is before
@@ -189,7 +212,7 @@ def test_ctrl_c_in_the_middle_of_a_step_lets_it_finish():
         return loss_fn(model, batch)
 
     trainer = build(loss_fn=loss)
-    with pytest.raises(KeyboardInterrupt, match="after step 3, nothing saved"):
+    with pytest.raises(KeyboardInterrupt, match="after step 3, and nothing is saved"):
         trainer.fit()
     trainer.fit()
     assert trainer.step == 12
@@ -203,7 +226,7 @@ def test_a_second_ctrl_c_stops_at_once_and_keeps_the_last_checkpoint(tmp_path):
         return loss_fn(model, batch)
 
     trainer = build(loss_fn=loss, checkpoint=tmp_path, checkpoint_every=2)
-    with pytest.raises(KeyboardInterrupt, match=r"saved .*step-00000004"):
+    with pytest.raises(KeyboardInterrupt, match=r"after step 5; .* holds step 4"):
         trainer.fit()
     assert load_checkpoint(trainer.checkpoints.newest()).step == 4
 
@@ -244,8 +267,7 @@ def test_sigkill_at_any_moment_leaves_a_checkpoint_that_loads(tmp_path):
     assert logged == list(range(1, trainer.step + 1))
     whole = build(max_steps=trainer.step)
     whole.fit()
-    want = everything(whole)[0]
-    assert everything(trainer)[0] == want
+    assert weights_of(trainer) == weights_of(whole)
 
 
 # --- the loop -----------------------------------------------------------------------------------------------

@@ -10,17 +10,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from microtensor.nn import Module
-from microtensor.random import Generator, default_generator
-from microtensor.tensor import Tensor, as_tensor
+from microtensor.random import default_generator
+from microtensor.tensor import Tensor
+from microtensor.train.generators import Generators, get_state, random_faults, set_state
 from microtensor.train.serialize import Path, load, save
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
 VERSION = 1  # of what a checkpoint holds; the file's layout has a version of its own
-Generators = Mapping[str, Generator | np.random.Generator]
 
 
 @dataclasses.dataclass
@@ -62,7 +60,7 @@ class Checkpoint:
         random = None if generators is None else {"default": default_generator, **generators}
         faults = [] if model is None else _model_faults(model, self.model)
         faults += [fault for name, obj in given.items() for fault in self._state_faults(name, obj)]
-        faults += [] if random is None else _random_faults(random, self.random)
+        faults += [] if random is None else random_faults(random, self.random)
         if faults:
             more = f"; and {len(faults) - 6} more" if len(faults) > 6 else ""
             raise ValueError(
@@ -76,7 +74,7 @@ class Checkpoint:
         for name, generator in (
             random or {}
         ).items():  # last: nothing above may draw from a restored generator
-            _set_state(generator, self.random[name])
+            set_state(generator, self.random[name])
 
     def _state(self, name: str) -> Any:
         saved = getattr(self, name)
@@ -124,7 +122,7 @@ def save_checkpoint(
         "optimizer": _named_state(optimizer),
         "scheduler": _named_state(scheduler),
         "loader": None if loader is None else loader.state_dict(),
-        "random": {name: _get_state(name, generator) for name, generator in random.items()},
+        "random": {name: get_state(name, generator) for name, generator in random.items()},
         "config": config,
         "extra": extra,
     }
@@ -161,34 +159,4 @@ def _model_faults(model: Module, saved: Mapping[str, Tensor]) -> list[str]:
         if name in saved and (saved[name].shape, saved[name].dtype) != (t.shape, t.dtype):
             s = saved[name]
             faults.append(f"{name} is {s.dtype}{s.shape}, not {t.dtype}{t.shape}")
-    return faults
-
-
-def _get_state(name: str, generator: Any) -> Any:
-    if isinstance(generator, Generator):
-        return as_tensor(generator.get_state())
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    raise TypeError(
-        f"save_checkpoint: generator {name!r} is {type(generator).__name__}; give mt.Generator or NumPy's"
-    )
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, Generator):
-        generator.set_state(state.array)
-    else:
-        generator.bit_generator.state = state
-
-
-def _random_faults(generators: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
-    faults = [f"it has no random state {name!r}" for name in generators if name not in saved]
-    faults += [
-        f"its random state {name!r} belongs to no generator" for name in saved if name not in generators
-    ]
-    for name in set(generators) & set(saved):
-        own, state = _get_state(name, generators[name]), saved[name]
-        same = isinstance(own, Tensor) == isinstance(state, Tensor)
-        if not same or (isinstance(own, dict) and own["bit_generator"] != state["bit_generator"]):
-            faults.append(f"its random state {name!r} is of another kind of generator")
     return faults

@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from microtensor.random import default_generator
+from microtensor.train.generators import Generators, get_state, set_state
+
 __all__ = ["BatchStream"]
 
 
 class BatchStream:
-    """Iterates over a loader again and again. Its state is the loader's, if that has one, else a count.
+    """Iterates over a loader again and again. Its state is the loader's, if that has one.
 
-    A loader without state_dict is read from the start of an epoch up to its position when it resumes, so its
-    order must not depend on anything but generators that are restored afterwards.
+    A loader without state_dict is started again when a run resumes, with the random states that its epoch
+    began with, and read up to its position. It may draw from the default generator and from `generators`, not
+    from others; the caller then puts back the random states of the checkpoint.
     """
 
-    def __init__(self, loader: Iterable[Any]) -> None:
+    def __init__(self, loader: Iterable[Any], generators: Generators | None = None) -> None:
         self.loader: Any = loader
+        self._generators: Generators = {"default": default_generator, **(generators or {})}
+        self._stateful = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         self._iterator: Iterator[Any] | None = None
-        self._taken = 0  # batches of the present epoch
+        self._start: dict[str, Any] = {}  # the random states when the epoch began
+        self._taken = 0  # batches of this epoch
 
     def __next__(self) -> Any:
         # three tries: the end of an epoch, the empty rest of one that a loader resumes, and a full one
         for _ in range(3):
             if self._iterator is None:
-                self._iterator, self._taken = iter(self.loader), 0
+                self._begin()
+            assert self._iterator is not None
             try:
                 batch = next(self._iterator)
             except StopIteration:
@@ -36,33 +44,34 @@ class BatchStream:
             "Trainer: train_loader yields no batches; give one that can be iterated again each epoch"
         )
 
-    @property
-    def _keeps_state(self) -> bool:
-        return hasattr(self.loader, "state_dict") and hasattr(self.loader, "load_state_dict")
+    def _begin(self) -> None:
+        if not self._stateful:
+            self._start = {name: get_state(name, g) for name, g in self._generators.items()}
+        self._iterator, self._taken = iter(self.loader), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's own state, or how many batches of the epoch were taken."""
-        return (
-            dict(self.loader.state_dict())
-            if self._keeps_state
-            else {"taken": self._taken if self._iterator else 0}
-        )
+        """The loader's own state, or how many batches of the epoch were taken and its first random states."""
+        if self._stateful:
+            return dict(self.loader.state_dict())
+        if self._iterator is None:
+            return {"taken": 0, "start": {}}
+        return {"taken": self._taken, "start": dict(self._start)}
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Raise ValueError if load_state_dict would; change nothing."""
-        if self._keeps_state:
+        if self._stateful:
             getattr(self.loader, "check_state_dict", lambda _: None)(state_dict)
-        elif set(state_dict) != {"taken"}:
-            raise ValueError(
-                "its loader kept a state and this one does not; make the loader as it was when saved"
-            )
+        elif set(state_dict) != {"taken", "start"}:
+            raise ValueError("its loader had a state_dict and this one has none; use the same kind of loader")
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Go on from a state; the generators are left where reading up to it took them."""
         self.check_state_dict(state_dict)
         self._iterator, self._taken = None, 0
-        if self._keeps_state:
+        if self._stateful:
             self.loader.load_state_dict(state_dict)
-        else:
-            for _ in range(state_dict["taken"]):
-                next(self)
+            return
+        for name, state in state_dict["start"].items():
+            set_state(self._generators[name], state)
+        for _ in range(state_dict["taken"]):
+            next(self)

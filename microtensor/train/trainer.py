@@ -17,8 +17,9 @@ import numpy as np
 from microtensor.mode import no_grad
 from microtensor.nn import Module
 from microtensor.nn.utils import clip_grad_norm_
-from microtensor.train.checkpoint import Generators, load_checkpoint, save_checkpoint
+from microtensor.train.checkpoint import load_checkpoint, save_checkpoint
 from microtensor.train.folder import CheckpointFolder
+from microtensor.train.generators import Generators
 from microtensor.train.interrupt import Interrupt
 from microtensor.train.report import Meter, Report, trim_log
 from microtensor.train.serialize import Path
@@ -60,7 +61,7 @@ class Trainer:
         eval_every: int | None = None,
         evaluate: Callable[[Any], Any] | None = None,
         checkpoint: Path | None = None,
-        checkpoint_every: int = 1000,
+        checkpoint_every: int | None = 1000,
         keep: int | None = 3,
         callbacks: Iterable[Callable[[Trainer], Any]] = (),
         log: Path | None = None,
@@ -84,7 +85,7 @@ class Trainer:
         self.loss = self.lr = math.nan  # of the last step
         self.grad_norm: float | None = None  # of the last step, before clipping; None without grad_clip
         self.history: list[dict[str, Any]] = []  # the records of this process, as in the log
-        self._stream, self._meter = BatchStream(train_loader), Meter()
+        self._stream, self._meter = BatchStream(train_loader, self.generators), Meter()
         self._saved: str | None = None  # the last checkpoint written or loaded, and its step
         self._saved_step = -1
         self._stopping = False
@@ -100,7 +101,7 @@ class Trainer:
         """
         if self.step >= self.max_steps:
             return self.history
-        self._refuse_overwriting()
+        self._prepare_folders()
         self._stopping = False
         self.model.train()
         with Interrupt() as interrupt:
@@ -125,10 +126,11 @@ class Trainer:
     def load(self, path: Path | None = None) -> None:
         """Put everything into the state of a checkpoint, by default the newest; nothing is trained.
 
-        Raises: FileNotFoundError without a checkpoint; ValueError naming what does not fit; then nothing
+        path: a file, or a folder, whose newest checkpoint is taken.
+        Raises: FileNotFoundError without a checkpoint; ValueError naming what does not fit, nothing being
         changed.
         """
-        found = os.fspath(path) if path is not None else self._newest()
+        found = self._newest(path)
         checkpoint = load_checkpoint(found)
         if self.checkpoints is not None and not self.checkpoints.single:
             self.checkpoints.refuse_later(found, checkpoint.step)
@@ -147,8 +149,7 @@ class Trainer:
     def save(self) -> str:
         """Write a checkpoint of the present step and return its path.
 
-        Raises: RuntimeError without a checkpoint folder, or if a weight is not finite: the last good one
-        stays.
+        Raises: RuntimeError without a checkpoint folder, and for weights that are not finite.
         """
         if self.checkpoints is None:
             raise RuntimeError("Trainer: there is no place for checkpoints; give Trainer(checkpoint=folder)")
@@ -210,7 +211,7 @@ class Trainer:
             self._record(report, result)
         for callback in self.callbacks:
             callback(self)
-        if self.checkpoints is not None and self.step % self.checkpoint_every == 0:
+        if self.checkpoints is not None and self.checkpoint_every and self.step % self.checkpoint_every == 0:
             self.save()
 
     def _evaluate(self) -> dict[str, float]:
@@ -252,17 +253,19 @@ class Trainer:
             return os.fspath(log)
         return None if self.checkpoints is None else os.path.join(self.checkpoints.folder, "log.jsonl")
 
-    def _newest(self) -> str:
-        if self.checkpoints is None:
+    def _newest(self, path: Path | None) -> str:
+        """The file to load: the path given, or the newest one in the folder given or in our own."""
+        if path is not None and not os.path.isdir(path):
+            return os.fspath(path)
+        folder = self.checkpoints if path is None else CheckpointFolder(path, None)
+        if folder is None:
             raise ValueError("Trainer: there is no checkpoint folder to resume from; give resume(path)")
-        newest = self.checkpoints.newest()
+        newest = folder.newest()
         if newest is None:
-            raise FileNotFoundError(
-                f"Trainer: there is no checkpoint in {self.checkpoints.path!r}; start with fit()"
-            )
+            raise FileNotFoundError(f"Trainer: there is no checkpoint in {folder.path!r}; start with fit()")
         return newest
 
-    def _refuse_overwriting(self) -> None:
+    def _prepare_folders(self) -> None:
         if self.checkpoints is not None and self.step == 0:
             newest = self.checkpoints.newest()
             if newest is not None:
@@ -282,18 +285,17 @@ class Trainer:
                 )
 
     def _farewell(self) -> str:
-        if self.checkpoints is None:
-            return f"Trainer: stopped after step {self.step}, nothing saved; fit() goes on in this process"
+        done = f"Trainer: stopped after step {self.step}"
         if self._saved is None:
-            return (
-                f"Trainer: stopped after step {self.step}, no checkpoint yet; fit() goes on in this process"
-            )
-        return f"Trainer: stopped after step {self.step}, saved {self._saved!r}; go on with resume()"
+            return f"{done}, and nothing is saved; fit() goes on in this process"
+        return f"{done}; {self._saved!r} holds step {self._saved_step}; go on with resume()"
 
 
 def _check(counts: dict[str, int | None], grad_clip: Any, eval_every: Any, evaluate: Any) -> None:
     for name, value in counts.items():
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        if value is None and name in ("eval_every", "keep", "checkpoint_every"):
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"Trainer: {name} is {value!r}; give an integer of 1 or more")
     if grad_clip is not None and not grad_clip > 0:
         raise ValueError(f"Trainer: grad_clip is {grad_clip}; make it more than 0, or None for no clipping")
