@@ -50,9 +50,10 @@ class DateCorpus:
 
     No source has two targets. A pattern that puts the number of the month before the day and the year last
     (3/4/1998 in the USA) is left out, because most of the world reads it the other way round; whatever else
-    could clash is searched for here, and is an error. Calendars are Gregorian throughout, also for `fa_IR`.
+    clashes within the year 2000 is an error, and the tests try every kind of year. All calendars are
+    Gregorian, that of `fa_IR` too.
 
-    locales: Babel's names. formats: CLDR's names, see FORMATS; a locale drops those it writes alike or lacks.
+    locales: Babel's names. formats: CLDR's names, see FORMATS; what a locale writes alike counts once.
     first_year, last_year: both included, of four digits each.
     n_test: how many days are held out; no training pair shows any of them, in any locale or format.
     seed: draws the held-out days and their test pairs; training pairs come from the `rng` of `train_pairs`.
@@ -97,11 +98,15 @@ class DateCorpus:
             raise ValueError(
                 f"DateCorpus: n_test {n_test} leaves no day to train on; choose 0 <= n_test < {n_days}"
             )
-        self._formats = tuple(formats)
-        self.patterns = {locale: _patterns(locale, self._formats) for locale in locales}
+        self.patterns = {locale: _patterns(locale, formats) for locale in locales}
         self._locales = tuple(self.patterns)
-        if not any(self.patterns.values()):
-            raise ValueError("DateCorpus: no locale has a usable format; see LOCALES and FORMATS")
+        for locale, patterns in self.patterns.items():
+            if not patterns:
+                raise ValueError(
+                    f"DateCorpus: {locale} writes none of {tuple(formats)} without doubt; add 'long'"
+                )
+        if not self._locales:
+            raise ValueError("DateCorpus: there are no locales; see LOCALES for names")
 
         # A leap year shows every month, weekday, digit and length; the year's own digits add nothing new.
         leap_year = _days(2000, 2000)
@@ -118,8 +123,8 @@ class DateCorpus:
         self._test_pairs = [self._pair(day, rng) for day in days[:n_test]]
 
     def write(self, day: datetime.date, locale: str, format: str) -> str:
-        """The day as `locale` writes it in `format`, a name among FORMATS or a pattern such as "d MMMM y"."""
-        return _write(day, locale, _pattern(locale, format) if format in FORMATS else format)
+        """The day as `locale` writes it in `format`, a name as in FORMATS or a pattern such as "d MMMM y"."""
+        return _write(day, locale, _named_patterns(locale).get(format, format))
 
     def sources(self, days: Iterable[datetime.date]) -> dict[str, str]:
         """Everything the corpus can say about these days: each source with its target.
@@ -239,20 +244,21 @@ def _locale(name: str) -> tuple[Any, dict[int, str]]:
     return locale, {ord("0") + i: chr(zero + i) for i in range(10)}
 
 
-def _pattern(locale: str, format: str) -> str:
-    """The CLDR pattern behind the name of a format."""
+def _named_patterns(locale: str) -> dict[str, str]:
+    """CLDR's patterns of dates for this locale, by the name of their format."""
     babel_locale, _ = _locale(locale)
-    known = {**babel_locale.date_formats, **babel_locale.datetime_skeletons}
-    if format not in known:
-        raise ValueError(f"DateCorpus: {locale} has no format {format!r}; see FORMATS for names")
-    return str(known[format].pattern)
+    known = {**babel_locale.datetime_skeletons, **babel_locale.date_formats}
+    return {name: str(pattern.pattern) for name, pattern in known.items()}
 
 
 def _patterns(locale: str, formats: Iterable[str]) -> tuple[str, ...]:
     """The distinct patterns that say the whole date, with no doubt about century, day and month."""
     found: dict[str, None] = {}  # a set that keeps its order
+    known = _named_patterns(locale)
     for format in formats:
-        pattern = _pattern(locale, format)
+        if format not in known:
+            raise ValueError(f"DateCorpus: {locale} has no format {format!r}; see FORMATS for names")
+        pattern = known[format]
         letters = re.sub("'[^']*'", "", pattern)  # quoted text is literal
         two_digit_year = re.search(r"(?<!y)yy(?!y)", letters)
         month_number_first = re.search(r"(?<!M)MM?(?!M)[^d]*d.*y", letters)
