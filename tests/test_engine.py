@@ -358,7 +358,9 @@ def test_a_second_backward_says_what_was_freed_and_how_to_keep_it():
     x = leaf(2.0)
     y, line = x * x, _line()
     y.backward()
-    with pytest.raises(RuntimeError, match=r"mul .*freed by an earlier backward.*retain_graph=True") as caught:
+    with pytest.raises(
+        RuntimeError, match=r"mul .*freed by an earlier backward.*retain_graph=True"
+    ) as caught:
         y.backward()
     assert line in str(caught.value)
 
@@ -407,7 +409,9 @@ def test_the_second_order_of_a_fused_op_counts_inputs_that_lead_to_one_another_o
         return (g * g).sum()
 
     with mt.composites() if composed else mt.enable_grad():
-        assert mt.autograd.gradcheck(lambda w: penalty(w if w.requires_grad else w.detach().requires_grad_()), w)
+        assert mt.autograd.gradcheck(
+            lambda w: penalty(w if w.requires_grad else w.detach().requires_grad_()), w
+        )
 
 
 # --- autograd.grad ---------------------------------------------------------------------------------------------
@@ -704,7 +708,9 @@ def test_a_gradient_of_another_shape_is_an_error_that_names_op_and_shapes(declar
 
     for options in [{}, {"broadcasts": True}]:
         y = _square(declare, vjp, **options)(leaf(np.ones((2, 3))))
-        with pytest.raises(RuntimeError, match=r"squared\.vjp: .*shape \(4, 3\) for an input of shape \(2, 3\)"):
+        with pytest.raises(
+            RuntimeError, match=r"squared\.vjp: .*shape \(4, 3\) for an input of shape \(2, 3\)"
+        ):
             y.sum().backward()
 
 
@@ -795,7 +801,9 @@ def _mean(a):
 
 @given(
     program=st.lists(
-        st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=25
+        st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 30), st.integers(0, 30)),
+        min_size=1,
+        max_size=25,
     ),
     seed=st.integers(0, 2**32 - 1),
 )
@@ -814,7 +822,9 @@ def test_random_graphs_with_sharing_agree_with_forward_differentiation(program, 
     u = rng.uniform(-1, 1, (N, N))
     np.testing.assert_allclose(nodes[-1].array, values[-1], rtol=1e-9, atol=1e-9)
     gradients = mt.autograd.grad(nodes[-1], tensors, mt.as_tensor(u), allow_unused=True)
-    found = sum(float((g.array * d).sum()) for g, d in zip(gradients, directions, strict=True) if g is not None)
+    found = sum(
+        float((g.array * d).sum()) for g, d in zip(gradients, directions, strict=True) if g is not None
+    )
     wanted, scale = float((u * moves[-1]).sum()), float(np.abs(moves[-1]).sum()) + 1.0
     if np.isfinite(scale) and scale < 1e100:
         # two orders of the same sums of float64 products

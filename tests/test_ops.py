@@ -177,7 +177,9 @@ def test_gradcheck_names_function_input_and_the_worst_entry_with_both_numbers():
 
     a = mt.tensor([1.0, 2.0], dtype=mt.float64, requires_grad=True)
     b = mt.tensor([3.0, 0.5], dtype=mt.float64, requires_grad=True)
-    with pytest.raises(AssertionError, match=r"crooked, input 1 of shape \(2,\).*worst, at \(\d,\): .* is not"):
+    with pytest.raises(
+        AssertionError, match=r"crooked, input 1 of shape \(2,\).*worst, at \(\d,\): .* is not"
+    ):
         testing.gradcheck(crooked, (a, b), full=True)
     with pytest.raises(AssertionError, match="in a random direction"):
         testing.gradcheck(crooked, (a, b))

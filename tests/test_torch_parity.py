@@ -58,7 +58,9 @@ def _dtype(y: Any) -> str:
     return str(y.dtype).removeprefix("torch.") if hasattr(y, "dtype") else type(y).__name__
 
 
-def agree(case: Case, *inputs: Any, grad: bool = True, rng: Any = None, tolerance: float | None = None) -> None:
+def agree(
+    case: Case, *inputs: Any, grad: bool = True, rng: Any = None, tolerance: float | None = None
+) -> None:
     """Run the case on both, with gradients of a random cotangent where there are any; fail where they differ."""
     ours_in = [_tensor(mt, a, grad) for a in inputs]
     theirs_in = [_tensor(torch, a, grad) for a in inputs]
@@ -137,12 +139,22 @@ BINARY = {
     **{o.__name__: o for o in (operator.and_, operator.or_, operator.xor, operator.floordiv)},
 }
 NAMED = "add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or".split()
-PAIRS = [((2, 3), (2, 3)), ((4, 1), (3,)), ((), (2, 2)), ((2,), ()), ((), ()), ((0, 3), (1, 3)), ((2, 3), (2,))]
+PAIRS = [
+    ((2, 3), (2, 3)),
+    ((4, 1), (3,)),
+    ((), (2, 2)),
+    ((2,), ()),
+    ((), ()),
+    ((0, 3), (1, 3)),
+    ((2, 3), (2,)),
+]
 
 
 @pytest.mark.parametrize("name", [*BINARY, *NAMED])
 def test_binary_functions_broadcast(name, rng):
-    case = (lambda t, a, b: BINARY[name](a, b)) if name in BINARY else (lambda t, a, b: getattr(t, name)(a, b))
+    case = (
+        (lambda t, a, b: BINARY[name](a, b)) if name in BINARY else (lambda t, a, b: getattr(t, name)(a, b))
+    )
     for (first, second), dtype in itertools.product(PAIRS, [np.float32, np.float64]):
         for a, b in zip(layouts(rng, first, dtype), layouts(rng, second, dtype), strict=True):
             agree(case, np.asarray(np.abs(a)), np.asarray(np.abs(b)), rng=rng)
@@ -154,14 +166,21 @@ DTYPES = [np.float32, np.float64, np.int64, np.int32, np.uint8, np.bool_]
 @pytest.mark.parametrize("name", [*BINARY, *NAMED])
 @pytest.mark.parametrize("first", DTYPES, ids=lambda d: np.dtype(d).name)
 def test_promotion_of_dtypes(name, first):
-    case = (lambda t, a, b: BINARY[name](a, b)) if name in BINARY else (lambda t, a, b: getattr(t, name)(a, b))
+    case = (
+        (lambda t, a, b: BINARY[name](a, b)) if name in BINARY else (lambda t, a, b: getattr(t, name)(a, b))
+    )
     values = np.array([1, 3, 2])
     if name == "sub" and first == np.bool_:
-        pytest.skip("PyTorch refuses to subtract booleans from anything; we refuse booleans from booleans only")
+        pytest.skip(
+            "PyTorch refuses to subtract booleans from anything; we refuse booleans from booleans only"
+        )
     for second in DTYPES[:-1] if name == "sub" else DTYPES:
         for a, b in itertools.product([values, np.array(2)], repeat=2):
             agree(case, a.astype(first), b.astype(second), grad=False)
-    for scalar, a in itertools.product([2, 1.5] if name in ("sub", "pow") else [True, 2, 1.5], [values.astype(first), np.array(2).astype(first)]):
+    for scalar, a in itertools.product(
+        [2, 1.5] if name in ("sub", "pow") else [True, 2, 1.5],
+        [values.astype(first), np.array(2).astype(first)],
+    ):
         if name in BINARY or name in ("add", "sub", "mul", "div", "pow", "eq", "ne", "lt", "le", "gt", "ge"):
             agree(case, a, scalar, grad=False)
         if name in BINARY:
@@ -301,7 +320,9 @@ def test_tied_extremes_share_the_gradient(name):
 def test_argmax_takes_the_first(name, rng):
     x = rng.integers(0, 3, (3, 4)).astype(np.float64)
     for dim, keepdim in itertools.product([None, 0, 1, -1], [False, True]):
-        agree(lambda t, x: getattr(t, name)(x, dim, keepdim), x[:, :1] if dim is None else x * 1.0, grad=False)
+        agree(
+            lambda t, x: getattr(t, name)(x, dim, keepdim), x[:, :1] if dim is None else x * 1.0, grad=False
+        )
     agree(lambda t, x: getattr(t, name)(x), np.array(1.0), grad=False)
     agree(lambda t, x: getattr(t, name)(x, 2), x, grad=False)
     agree(lambda t, x: getattr(t, name)(x), np.zeros((0,)), grad=False)
@@ -358,7 +379,12 @@ SHAPE_CASES: dict[str, Case] = {
     "cat_bad": lambda t, x: t.cat([x, x[:, :2]], 0),
     "cat_none": lambda t, x: t.cat([]),
     "cat_ndim": lambda t, x: t.cat([x, x[0]]),
-    "stack": lambda t, x: (t.stack([x, x * 2]), t.stack((x, x), 1), t.stack([x, x], -1), t.stack([x[0, 0, 0]])),
+    "stack": lambda t, x: (
+        t.stack([x, x * 2]),
+        t.stack((x, x), 1),
+        t.stack([x, x], -1),
+        t.stack([x[0, 0, 0]]),
+    ),
     "stack_bad": lambda t, x: t.stack([x, x[:1]]),
     "contiguous": lambda t, x: x.transpose(0, 1).contiguous(),
     "T": lambda t, x: x[0].T,
@@ -471,7 +497,11 @@ def test_item_assignment(name, rng):
     shape = np.empty((2, 3, 4))[INDEXES[name](lambda a: a)].shape if _fits(name) else ()
     if name not in ("list", "array", "array_2d", "two_arrays", "array_last", "int_slice_array"):
         # (there an element is assigned twice: which one stays is undefined in PyTorch)
-        agree(with_tensor, x, rng.normal(size=shape) if name in ("int", "slices", "mask", "none") else np.array(1.0))
+        agree(
+            with_tensor,
+            x,
+            rng.normal(size=shape) if name in ("int", "slices", "mask", "none") else np.array(1.0),
+        )
 
 
 def _fits(name: str) -> bool:
@@ -526,15 +556,34 @@ MADE: dict[str, Case] = {
     "tensor": lambda t: (t.tensor(1.5), t.tensor([1, 2]), t.tensor([1, 2.0]), t.tensor([[True], [False]])),
     "tensor_empty": lambda t: (t.tensor([]), t.tensor([[]]), t.tensor(3), t.tensor(True)),
     "tensor_dtype": lambda t: (t.tensor([1, 2], dtype=t.float64), t.tensor([1.7], dtype=t.int64)),
-    "tensor_numpy": lambda t: (t.tensor(np.ones(2)), t.tensor(np.ones(2, np.int32)), t.tensor(np.float64(1.0))),
+    "tensor_numpy": lambda t: (
+        t.tensor(np.ones(2)),
+        t.tensor(np.ones(2, np.int32)),
+        t.tensor(np.float64(1.0)),
+    ),
     "tensor_ragged": lambda t: t.tensor([[1, 2], [3]]),
     "tensor_text": lambda t: t.tensor("abc"),
     "zeros": lambda t: (t.zeros(2, 3), t.zeros((2, 3)), t.zeros(()), t.zeros(0), t.zeros(2, dtype=t.int64)),
     "ones": lambda t: (t.ones(2, 3), t.ones([2]), t.ones(2, dtype=t.bool), t.ones(1, dtype=t.uint8)),
-    "full": lambda t: (t.full((2,), 1.5), t.full((2,), 3), t.full((), True), t.full((1,), 2, dtype=t.float64)),
-    "like": lambda t: (t.zeros_like(t.ones(2, dtype=t.int32)), t.ones_like(t.zeros(2, 2)), t.full_like(t.ones(2), 7)),
+    "full": lambda t: (
+        t.full((2,), 1.5),
+        t.full((2,), 3),
+        t.full((), True),
+        t.full((1,), 2, dtype=t.float64),
+    ),
+    "like": lambda t: (
+        t.zeros_like(t.ones(2, dtype=t.int32)),
+        t.ones_like(t.zeros(2, 2)),
+        t.full_like(t.ones(2), 7),
+    ),
     "eye": lambda t: (t.eye(3), t.eye(2, 3), t.eye(3, dtype=t.int64)),
-    "arange": lambda t: (t.arange(5), t.arange(2, 5), t.arange(0, 1, 0.25), t.arange(5.0), t.arange(5, 0, -2)),
+    "arange": lambda t: (
+        t.arange(5),
+        t.arange(2, 5),
+        t.arange(0, 1, 0.25),
+        t.arange(5.0),
+        t.arange(5, 0, -2),
+    ),
     "arange_dtype": lambda t: (t.arange(3, dtype=t.float32), t.arange(0, 3, dtype=t.int32), t.arange(0)),
     "arange_bad": lambda t: t.arange(0, 5, 0),
     "linspace": lambda t: (t.linspace(0, 1, 5), t.linspace(-1, 1, 1), t.linspace(0, 1, 0)),
@@ -779,9 +828,13 @@ def test_third_derivative_of_layer_norm_is_right_where_that_of_pytorch_is_not(rn
         return t.autograd.grad((first * first).sum(), x, create_graph=True)[0]
 
     x = rng.normal(size=(2, 3))
-    assert mt.autograd.gradcheck(lambda x: second(mt, x), mt.tensor(x, requires_grad=True), full=True, rtol=1e-4)
+    assert mt.autograd.gradcheck(
+        lambda x: second(mt, x), mt.tensor(x, requires_grad=True), full=True, rtol=1e-4
+    )
     ours, theirs = mt.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
     second(mt, ours).sum().backward()
     second(torch, theirs).sum().backward()
     np.testing.assert_allclose(second(mt, ours).array, second(torch, theirs).detach().numpy(), rtol=1e-8)
-    assert not np.allclose(ours.grad.array, theirs.grad.numpy(), rtol=1e-2)  # if this fails, PyTorch was fixed
+    assert not np.allclose(
+        ours.grad.array, theirs.grad.numpy(), rtol=1e-2
+    )  # if this fails, PyTorch was fixed
