@@ -64,9 +64,10 @@ class Shapes:
     """Writes shapes as the option `shapes` asks, in math or in the house's letters."""
 
     def __init__(
-        self, graph: Graph, how: str | None, same: list[tuple[str, str]], *, code: bool
+        self, graph: Graph, how: str | None, same: list[tuple[str, str]], *, code: bool, narrow: bool
     ) -> None:
         self.how, self.code = how, code
+        self.between = "<BR/>" if narrow else " "  # names and sizes one below the other: a long row stays short
         self.stem = _united(same)
         self.sizes: dict[str, int] = {}
         self.symbolic = how in ("symbolic", "both")
@@ -110,7 +111,7 @@ class Shapes:
         if self.how == "numeric" or names is None:
             return "scalar" if sizes == () else str(sizes)
         text = "×".join(symbols.html(name).replace("<I>", "").replace("</I>", "") for name in names) or "scalar"
-        return f"{text} {sizes}" if self.how == "both" else text
+        return f"{text}{self.between}{sizes}" if self.how == "both" else text
 
     def plain(self, node: Node) -> str:
         """The sizes in a tooltip, always in numbers."""

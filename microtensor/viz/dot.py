@@ -30,8 +30,7 @@ def write(picture: Picture, *, direction: str = "TB", theme: Theme = LIGHT, lege
 class _Writer:
     def __init__(self, picture: Picture, direction: str, theme: Theme, legend: bool) -> None:
         self.picture, self.direction, self.theme, self.legend = picture, direction, theme, legend
-        self.boxes = [*picture.boxes, *_inside(picture.clusters)]
-        self.layout: Layout = plan(picture, self.boxes)
+        self.layout: Layout = plan(picture)
 
     def lines(self) -> Iterator[str]:
         yield f'digraph "{self.picture.what}_{self.picture.level}" {{'
@@ -46,7 +45,9 @@ class _Writer:
         yield "}"
 
     def _defaults(self) -> Iterator[str]:
-        theme, (ranksep, nodesep) = self.theme, SPACING[self.direction]
+        theme, (ranksep, nodesep), margin = self.theme, SPACING[self.direction], "0.08,0.035"
+        if self.direction == "LR" and (self.picture.level == "ops" or self.picture.code):
+            ranksep, margin = 0.12, "0.04,0.035"  # a long row, that must still be read on a slide
         label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
         yield (
             f"  graph [rankdir={self.direction}, ranksep={ranksep:.2f}, nodesep={nodesep:.2f}, newrank=true, "
@@ -55,7 +56,7 @@ class _Writer:
         )
         yield (
             f'  node [fontname="{FONT}", fontsize={BIG}, fontcolor="{theme.text}", color="{theme.rule}", '
-            f'penwidth=1.2, margin="0.08,0.035", height=0.28, width=0.3];'
+            f'penwidth=1.2, margin="{margin}", height=0.28, width=0.3];'
         )
         yield (
             f'  edge [fontname="{FONT}", fontsize={SMALL}, fontcolor="{theme.second}", color="{theme.text}", '
@@ -93,7 +94,7 @@ class _Writer:
 
     def _cells(self, box: Box, stroke: str, fill: str) -> str:
         cells = [self._cell(cell, fill, box.id) for cell in box.cells]
-        between = "</TR><TR>" if self.direction == "LR" else ""
+        between = "</TR><TR>" if self.direction == "LR" or box.stacked else ""
         return (
             f'<TABLE BORDER="1" CELLBORDER="1" CELLSPACING="2" CELLPADDING="3" COLOR="{stroke}">'
             f"<TR>{between.join(cells)}</TR></TABLE>"
@@ -109,11 +110,15 @@ class _Writer:
 
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
         theme, lines = self.theme, cluster.lines
-        where = "labelloc=b, labeljust=l" if self.direction != "LR" else "labelloc=t, labeljust=l"
+        # LR: above the spine; but level ops has a Kᵀ before the scores, and the arrow of Q passes there
+        above = self.direction == "LR" and (cluster.module or self.picture.level == "equations")
+        right = self.direction == "LR" and cluster.module  # arrows into a module's ops come from the left
+        where = f"labelloc={'t' if above else 'b'}, labeljust={'r' if right else 'l'}"
         if self.direction == "LR" and len(lines) > 2:
             half = len(lines) // 2
             lines = [" ".join(lines[:half]), " ".join(lines[half:])]
         label = "".join(f'{symbols.escape(symbols.clean(line))}<BR ALIGN="LEFT"/>' for line in lines)
+        label = label if len(lines) > 1 else symbols.escape(symbols.clean(lines[0]))
         look = f"style=rounded, fontsize={SMALL}"
         if not cluster.module:
             look = f'style="rounded,filled", fillcolor="{theme.cluster}", fontsize={CLUSTER}'
@@ -131,9 +136,11 @@ class _Writer:
 
     def _margin(self, cluster: Cluster) -> int:
         """Wide enough for the label to stand beside the arrow that leaves the cluster."""
+        if cluster.module and self.direction != "LR":
+            return 20
         if self.direction == "LR" or any(box.kind == "const" for box in cluster.boxes):
             return 8
-        return 20 if cluster.module else 30
+        return 30 if self.picture.level == "equations" else 26
 
     # --- edges -----------------------------------------------------------------------------------------------
 
@@ -160,8 +167,8 @@ class _Writer:
         return f'<FONT POINT-SIZE="{SMALL}">{text}</FONT>'
 
     def _swatches(self) -> Iterator[str]:
-        kinds = {box.kind for box in self.boxes}
-        lanes = any(box.lane is not None for box in self.boxes)
+        kinds = {box.kind for box in self.picture.order}
+        lanes = any(box.lane is not None for box in self.picture.order)
         for kind, (stroke, fill) in self.theme.kinds.items():
             if kind in kinds:
                 said = LEGEND["op" if kind == "O" and not lanes else kind]
@@ -180,19 +187,13 @@ class _Writer:
         kinds = [said("━▶", f"forward{label}")]
         if any(not a.differentiable for a in self.picture.arrows):
             kinds.append(said("╍▶", "no gradient flows back"))
-        if any(box.shape == "view" for box in self.boxes):
+        if any(box.shape == "view" for box in self.picture.order):
             kinds.append(self._font("dashed box: moves elements, computes nothing"))
         yield self._font("    ").join(kinds)
 
 
 def _table(spacing: int) -> str:
     return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="{spacing}" CELLPADDING="0">'
-
-
-def _inside(clusters: list[Cluster]) -> Iterator[Box]:
-    for cluster in clusters:
-        yield from cluster.boxes
-        yield from _inside(cluster.inner)
 
 
 def simple(graph: Graph) -> str:

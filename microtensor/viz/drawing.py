@@ -137,11 +137,11 @@ def draw(
         )
     else:
         recorder, result, what = current() or Recorder(), y, "graph"
-    drawn = _picture(result, recorder, names, level, shapes, what)
+    drawn = _picture(result, recorder, names, level, shapes, what, narrow=direction == "LR")
     colours = style.DARK if theme == "dark" else style.LIGHT
     text = dot.write(drawn, direction=direction, theme=colours, legend=legend)
     return Drawing(
-        text, theme=theme, boxes=drawn.count, max_nodes=max_nodes, level=level, about=drawn.equations
+        text, theme=theme, boxes=len(drawn.order), max_nodes=max_nodes, level=level, about=drawn.equations
     )
 
 
@@ -152,14 +152,21 @@ def _check(option: str, value: Any) -> None:
 
 
 def _picture(
-    y: Any, recorder: Recorder, called: str | Mapping[Any, Any], level: str, shapes: str | None, what: str
+    y: Any,
+    recorder: Recorder,
+    called: str | Mapping[Any, Any],
+    level: str,
+    shapes: str | None,
+    what: str,
+    *,
+    narrow: bool,
 ) -> picture.Picture:
     """Trace, fold, name: the rooms one after the other."""
     by_line = level == "equations"
     graph = trace.trace(y, recorder, _pairs(called))
     axes.carry(graph)
     folded = fold(graph, by_line=by_line)
-    written = axes.Shapes(graph, shapes, recorder.same_axis, code=called == "code")
+    written = axes.Shapes(graph, shapes, recorder.same_axis, code=called == "code", narrow=narrow)
     said = names.Names(graph, folded, written, by_line=by_line)
     title = "attention" if "Attention" in what else what.lower()
     return picture.paint(graph, folded, said, written, level=level, what=title)

@@ -23,10 +23,10 @@ class Layout:
     heavy: set[Arrow] = field(default_factory=set)
 
 
-def plan(picture: Picture, boxes: list[Box]) -> Layout:
+def plan(picture: Picture) -> Layout:
     """Lay out each block (the boxes of one module that have lanes)."""
     layout, blocks = Layout(), dict[str, list[Box]]()
-    for box in boxes:
+    for box in picture.order:
         if box.lane is not None:
             blocks.setdefault(box.path if picture.level == "equations" else "", []).append(box)
     sources: dict[Box, list[Arrow]] = {}
@@ -84,6 +84,24 @@ def _inputs_first(
         layout.statements.append(f"{{rank=same; {chain} [style=invis];}}")
 
 
+def _first_row(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]) -> None:
+    """Level ops: parameters in the order of their lanes, an input between those of the lane in its middle."""
+    heads = [next((b for b in block if b.lane == lane and sources.get(b)), None) for lane in "QKV"]
+    fed: dict[Box, list[int]] = {}
+    rows: list[list[str]] = []
+    for i, head in enumerate(heads):
+        leaves = [a.tail for a in sources.get(head, [])] if head is not None else []
+        rows.append([leaf.name for leaf in leaves if leaf.kind == "param"])
+        for leaf in leaves:
+            if leaf.kind == "input":
+                fed.setdefault(leaf, []).append(i)
+    for box, places in fed.items():
+        rows[places[len(places) // 2]].insert(1, box.name)
+    row = list(dict.fromkeys(name for names in rows for name in names))
+    if len(row) > 1:
+        layout.statements.append(f"{{rank=same; {' -> '.join(row)} [style=invis];}}")
+
+
 def _columns(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]) -> None:
     """Level ops: a column per lane; the spine is one column too, but for what only prepares an argument."""
     spine: list[Box] = []
@@ -99,6 +117,7 @@ def _columns(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]) 
         if leaves:  # the first left of the spine, the others right of it, or they would push it aside
             chain = " -> ".join([leaves[0], before.name, *leaves[1:]])
             layout.statements.append(f"{{rank=same; {chain} [style=invis];}}")
+    _first_row(layout, block, sources)
     last = {lane: [b for b in block if b.lane == lane and b.cluster is None] for lane in "QKV"}
     ends = [boxes[-1].name for boxes in last.values() if boxes]
     if len(ends) > 1:

@@ -51,6 +51,10 @@ class Names:
         """The node's symbol; None for an op whose result has no name."""
         return self._known(node) or self.made.get(node)
 
+    def stable(self, node: Node) -> str:
+        """What ids are made of: the layer's symbol, whatever the drawing calls the tensor."""
+        return node.symbol or node.code or self.of(node) or "y"
+
     def _in_formula(self, node: Node) -> str | None:
         """The symbol as a formula needs it: a stored weight is the transpose of the paper's."""
         symbol = self.of(node)

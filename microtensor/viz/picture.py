@@ -18,6 +18,8 @@ from microtensor.viz.trace import Graph, Node
 
 __all__ = ["Arrow", "Box", "Cell", "Cluster", "Picture", "paint"]
 
+LONGEST_LINE = 32  # characters of an equation
+
 
 @dataclass
 class Cell:
@@ -44,6 +46,11 @@ class Box:
     aside: str = ""  # details of an op, small and behind its word (LR: below it)
     result: str = ""  # the shape of what an op gives, where boxes and not arrows say it (level ops, LR)
     cells: list[Cell] = field(default_factory=list)
+
+    @property
+    def stacked(self) -> bool:
+        """Do the cells stand one below the other, because side by side they would be too wide?"""
+        return sum(_length(cell.symbol + cell.shape) for cell in self.cells) > LONGEST_LINE
     lane: str | None = None
     path: str = ""  # of the module it was computed in
     cluster: Cluster | None = None
@@ -86,7 +93,8 @@ class Picture:
     clusters: list[Cluster]
     caption: str
     equations: list[str]  # plain text, for the description of an SVG
-    count: int  # of boxes
+    code: bool  # long names
+    order: list[Box]  # all boxes, in the order of the computation
 
 
 def paint(graph: Graph, folded: Folded, names: Names, shapes: Shapes, *, level: str, what: str) -> Picture:
@@ -98,7 +106,7 @@ def paint(graph: Graph, folded: Folded, names: Names, shapes: Shapes, *, level: 
     said = [g for g in folded.groups if g.last.op is not None][:50]
     lines = [names.line(g, html=False) for g in said]
     return Picture(
-        what, level, painter.boxes, painter.arrows, painter.clusters, painter.caption(), lines, painter.count
+        what, level, painter.boxes, painter.arrows, painter.clusters, painter.caption(), lines, names.code, painter.order
     )
 
 
@@ -112,7 +120,8 @@ class _Painter:
         self.of: dict[Group, tuple[Box, str]] = {}  # group → its box, and the port there
         self.taken: dict[str, int] = {}
         self.clusters_by_key: dict[object, Cluster] = {}
-        self.leaves = self.count = 0
+        self.order: list[Box] = []
+        self.leaves = 0
         self.users: dict[Group, dict[Group, None]] = {}  # of each group, in order and once each
         for edge in folded.edges:
             self.users.setdefault(edge.tail, {})[edge.head] = None
@@ -166,7 +175,7 @@ class _Painter:
             text = f"{symbols.plain(symbol)} {self.shapes.plain(node)}"
             said.append(f"{node.code}: {text}" if node.code and node.code != symbol else text)
             cells.append(Cell(f"p{i}", symbols.html(symbol), self.shapes.html(node), text))
-        id = self.unique("node-" + "+".join(symbols.safe(self.names.of(p.last) or "w") for p in parameters))
+        id = self.unique("node-" + "+".join(symbols.safe(self.names.stable(p.last)) for p in parameters))
         box = Box(name, id, "param", "cells", "leaf param", [], "\n".join(said), cells=cells)
         box.lane, box.path = user.lane, _path(user)
         self.leaves += len(parameters)
@@ -181,7 +190,7 @@ class _Painter:
         parts = [f"{symbols.plain(symbol)}: {kind} {self.shapes.plain(node)} {node.dtype}".strip()]
         parts += [node.code] if node.code and node.code != symbol else []
         lines = [symbols.html(symbol), self.shapes.html(node)]
-        id = self.unique(f"node-{symbols.safe(symbol)}")
+        id = self.unique(f"node-{symbols.safe(self.names.stable(node))}")
         box = Box(f"t{node.number}", id, node.kind, node.kind, f"leaf {node.kind}", lines, "\n".join(parts))
         self.leaves += 1
         self._add(box, self._cluster_of_constant(group))
@@ -191,7 +200,7 @@ class _Painter:
         assert group.span is not None
         key = self._key(group)
         name = self.bare(key)
-        lines = [self.names.line(group, html=True), self._shape(group)]
+        lines = [*self._equation(group), self._shape(group)]
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
         tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
         tooltip += [f"gradient: {'; '.join(found)}" if (found := self.names.gradients(group)) else ""]
@@ -207,7 +216,7 @@ class _Painter:
         word, details = self.names.op(node)
         fused = " (fused)" if node.fused else ""
         if self.by_line:
-            lines = [self.names.line(group, html=True), self._shape(group)]
+            lines = [*self._equation(group), self._shape(group)]
         else:
             symbol = self.names.result(node)
             lines = [f"{symbol} = {symbols.escape(word)}" if symbol else symbols.escape(word)]
@@ -222,6 +231,17 @@ class _Painter:
         box.lane, box.path = group.lane, _path(group)
         self._add(box, self._cluster(group))
         self.of[group] = box, ""
+
+    def _equation(self, group: Group) -> list[str]:
+        """The equation in one line; where it is long in two of about equal length."""
+        line = self.names.line(group, html=True)
+        if _length(line) <= LONGEST_LINE:
+            return [line]
+        words = line.split(" ")  # tags hold no spaces
+        breaks = [i for i in range(1, len(words)) if words[i - 1] not in ("+", "−", "/", "∘", "=", "+=")]
+        halves = [(" ".join(words[:i]), " ".join(words[i:])) for i in breaks]
+        first, second = min(halves, key=lambda half: max(_length(part) for part in half), default=(line, ""))
+        return [f"{first}<BR/>{second}"]
 
     def _shape(self, group: Group) -> str:
         return self.shapes.html(group.last)
@@ -244,7 +264,7 @@ class _Painter:
         symbol = self.names.of(node) or "y"
         lines = [symbols.html(symbol), self.shapes.html(node)]
         tooltip = f"{symbols.plain(symbol)}: output {self.shapes.plain(node)} {node.dtype}"
-        box = Box("out", self.unique(f"node-{symbols.safe(symbol)}"), "input", "input", "output", lines, tooltip)
+        box = Box("out", self.unique(f"node-{symbols.safe(self.names.stable(node))}"), "input", "input", "output", lines, tooltip)
         tail, _ = self.of[self.folded.output]
         box.lane, box.path = ("out", tail.path) if tail.lane in ("S", "O") else (None, "")
         self._add(box, None)
@@ -276,7 +296,7 @@ class _Painter:
     # --- clusters --------------------------------------------------------------------------------------------
 
     def _add(self, box: Box, cluster: Cluster | None) -> None:
-        self.count += 1
+        self.order.append(box)
         box.cluster = cluster
         (self.boxes if cluster is None else cluster.boxes).append(box)
 
@@ -335,3 +355,8 @@ def _path(group: Group) -> str:
     if group.span is not None:
         return group.span.path
     return next((s.path for s in reversed(group.members[0].spans) if s.kind == "module"), "")
+
+
+def _length(html: str) -> int:
+    """Characters of a label without its tags."""
+    return len(re.sub(r"<[^>]*>|&\w+;", lambda tag: "" if tag[0][0] == "<" else "x", html))
