@@ -24,10 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RIVALS = ["microtensor", "numpy"] + ["torch"] * (find_spec("torch") is not None)
 HANDICAPS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-SAMPLE_SECONDS = (
-    0.001  # one sample repeats a fast call for about so long: shorter than a turn of the scheduler
-)
-SAMPLES = 20  # per case and round
+SAMPLE_SECONDS = 0.001  # a sample repeats a fast call for so long: less than a turn of the scheduler
+ROUND_SECONDS = 0.02  # for one case
 
 Case = tuple[str, float, Callable[[], object]]  # its name, floating-point operations in a call, the call
 
@@ -91,7 +89,8 @@ def work(benchmark: str, rival: str, threads: int) -> None:
 
 def _seconds(call: Callable[[], object], repeats: int) -> list[float]:
     samples = []
-    for _ in range(SAMPLES):
+    end = time.perf_counter() + ROUND_SECONDS
+    while not samples or time.perf_counter() < end:
         start = time.perf_counter()
         for _ in range(repeats):
             call()
