@@ -196,6 +196,18 @@ def test_a_gradient_of_another_shape_is_refused():
         optim.AdamW([p]).step()
 
 
+@pytest.mark.parametrize(("kind", "options"), [(optim.SGD, {"momentum": 0.9}), (optim.AdamW, {})])
+def test_a_model_that_changes_its_dtype_between_steps_is_refused(kind, options):
+    model = nn.Linear(2, 1)
+    optimizer = kind(model.parameters(), lr=0.1, **options)
+    model(mt.ones(1, 2)).sum().backward()
+    optimizer.step()
+    model.double()
+    model(mt.ones(1, 2, dtype=mt.float64)).sum().backward()
+    with pytest.raises(RuntimeError, match="after changing the model"):
+        optimizer.step()
+
+
 # --- state --------------------------------------------------------------------------------------------------
 
 

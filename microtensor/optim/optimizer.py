@@ -135,9 +135,21 @@ class Optimizer:
             options = {**group, "lr": float(group["lr"])} if "lr" in group else group
             for p in group["params"]:
                 if p.grad is not None:
-                    self._update(p.array, self._gradient(p), self.state[p], options)
+                    state = self.state[p]
+                    self._check_slots(p, state)
+                    self._update(p.array, self._gradient(p), state, options)
                     p.version[0] += 1
         return loss
+
+    def _check_slots(self, p: Tensor, state: dict[str, Any]) -> None:
+        """A model that changes its dtype after some steps would leave the old one in the state."""
+        for name in self.slots:
+            slot = state.get(name)
+            if slot is not None and (slot.dtype != p.array.dtype or slot.shape != p.array.shape):
+                raise RuntimeError(
+                    f"{self._name}: a parameter is {p.dtype}{p.shape} but its {name} {slot.dtype}{slot.shape}; "
+                    f"make the optimiser after changing the model"
+                )
 
     def _gradient(self, p: Tensor) -> Array:
         assert p.grad is not None
