@@ -147,7 +147,7 @@ class Optimizer:
             slot = state.get(name)
             if slot is not None and (slot.dtype != p.array.dtype or slot.shape != p.array.shape):
                 raise RuntimeError(
-                    f"{self._name}: a parameter is {p.dtype}{p.shape} but its {name} {slot.dtype}{slot.shape}; "
+                    f"{self._name}: a {p.dtype}{p.shape} parameter has a {slot.dtype}{slot.shape} {name}; "
                     f"make the optimiser after changing the model"
                 )
 
