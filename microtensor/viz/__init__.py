@@ -1,7 +1,8 @@
-"""The tape as a picture: `draw(y)` or `draw(module, x)` → a `Drawing` with .dot, .save("x.svg") and a notebook view.
+"""The tape as a picture: `draw(y)` or `draw(module, x)` → a `Drawing` with .dot and .save("x.svg").
 
-Rooms, in the order of the work: record (what layers say), trace (tape → plain graph), axes, fold, names, picture,
-layout, dot (→ text), render (→ bytes), svg. Nothing here imports graphviz before something is rendered.
+Rooms, in the order of the work: record (what layers say), trace (tape → plain graph), axes, fold, names,
+paint (→ picture), layout, dot (→ text), render (→ bytes), svg. Graphviz is imported when something is
+rendered.
 """
 
 from microtensor.viz.drawing import Drawing, draw, to_dot

@@ -1,4 +1,4 @@
-"""Symbolic shapes, B×h×n×d_k: the axis names that a layer attached, carried along ops that keep or permute them.
+"""Symbolic shapes, B×h×n×d_k: a layer's names of axes, carried along ops that keep or permute them.
 
 Nothing is guessed from sizes. What no tag reaches keeps its numbers, and a name with two sizes is an error.
 """
@@ -34,9 +34,9 @@ def _to_constants(node: Node) -> None:
     """A constant that is broadcast to the result has the result's last axes."""
     for source in node.parents:
         rank = len(source.shape or ())
-        if node.axes and node.shape and source.op is None and source.axes is None and 0 < rank:
-            if source.shape == node.shape[-rank:]:
-                source.axes = node.axes[-rank:]
+        unknown = source.op is None and source.axes is None and rank > 0
+        if unknown and node.axes and node.shape and source.shape == node.shape[-rank:]:
+            source.axes = node.axes[-rank:]
 
 
 def _permutation(node: Node) -> list[int]:
@@ -67,7 +67,9 @@ class Shapes:
         self, graph: Graph, how: str | None, same: list[tuple[str, str]], *, code: bool, narrow: bool
     ) -> None:
         self.how, self.code = how, code
-        self.between = "<BR/>" if narrow else " "  # names and sizes one below the other: a long row stays short
+        self.between = (
+            "<BR/>" if narrow else " "
+        )  # names and sizes one below the other: a long row stays short
         self.stem = _united(same)
         self.sizes: dict[str, int] = {}
         self.symbolic = how in ("symbolic", "both")
@@ -80,8 +82,8 @@ class Shapes:
             if self.sizes.setdefault(name, size) != size and self.symbolic:
                 what = node.symbol or (node.op.name if node.op is not None else "a leaf")
                 raise ValueError(
-                    f"draw: axis {name} has size {size} in {what} of shape {node.shape}, but {self.sizes[name]} "
-                    f"elsewhere; tag the two with different names, or draw with shapes='numeric'"
+                    f"draw: axis {name} has size {size} in {what} of shape {node.shape}, but "
+                    f"{self.sizes[name]} elsewhere; tag them differently, or draw with shapes='numeric'"
                 )
 
     def letter(self, axis: str) -> str:
@@ -110,7 +112,9 @@ class Shapes:
         names, sizes = self._parts(node)
         if self.how == "numeric" or names is None:
             return "scalar" if sizes == () else str(sizes)
-        text = "×".join(symbols.html(name).replace("<I>", "").replace("</I>", "") for name in names) or "scalar"
+        text = (
+            "×".join(symbols.html(name).replace("<I>", "").replace("</I>", "") for name in names) or "scalar"
+        )
         return f"{text}{self.between}{sizes}" if self.how == "both" else text
 
     def plain(self, node: Node) -> str:

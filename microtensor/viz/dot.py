@@ -1,7 +1,7 @@
 """Picture → DOT text, with nothing but strings: a function of the picture and the options, byte for byte.
 
-Every label is HTML-like; node names, ports and URLs are made by us and hold no user text. `to_dot` is the small
-sister for any tape: plain quoted labels, one line a node.
+Every label is HTML-like; node names, ports and URLs are made by us and hold no user text. `to_dot` is the
+small sister for any tape: plain quoted labels, one line a node.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Writer:
             f"penwidth=1.2, arrowsize=0.6];"
         )
 
-    # --- nodes -----------------------------------------------------------------------------------------------
+    # --- nodes ----------------------------------------------------------------------------------------------
 
     def _box(self, box: Box, indent: str) -> Iterator[str]:
         stroke, fill = self.theme.kinds[box.kind]
@@ -81,13 +81,17 @@ class _Writer:
         yield from (f"{indent}{statement}" for statement in self.layout.inside.get(box, ()))
 
     def _label(self, box: Box) -> str:
-        first, *others = box.lines
+        large, small = list(box.lines), list(box.small)
         if box.aside and self.direction != "LR":
-            first += f" {self._small(box.aside)}"
-        elif box.aside or box.result:
-            others = [*others, *([box.aside] if box.aside else []), box.result if self.direction == "LR" else ""]
-        rows = [first, *(self._small(line) for line in others if line)]
-        return rows[0] if len(rows) == 1 else TABLE + "".join(f"<TR><TD>{r}</TD></TR>" for r in rows) + "</TABLE>"
+            large[-1] += f" {self._small(box.aside)}"
+        elif self.direction == "LR":
+            small += [box.aside, box.result]
+        rows = large + [self._small(line) for line in small if line]
+        return (
+            rows[0]
+            if len(rows) == 1
+            else TABLE + "".join(f"<TR><TD>{r}</TD></TR>" for r in rows) + "</TABLE>"
+        )
 
     def _small(self, html: str) -> str:
         return f'<FONT POINT-SIZE="{SMALL}" COLOR="{self.theme.second}">{html}</FONT>'
@@ -142,7 +146,7 @@ class _Writer:
             return 8
         return 30 if self.picture.level == "equations" else 26
 
-    # --- edges -----------------------------------------------------------------------------------------------
+    # --- edges ----------------------------------------------------------------------------------------------
 
     def _arrow(self, arrow: Arrow) -> str:
         tail = arrow.tail
@@ -155,7 +159,7 @@ class _Writer:
         parts += [f"tooltip={symbols.quote(arrow.tooltip)}"]
         return f"  {tail.name}{port} -> {arrow.head.name} [{', '.join(parts)}];"
 
-    # --- legend ----------------------------------------------------------------------------------------------
+    # --- legend ---------------------------------------------------------------------------------------------
 
     def _legend(self) -> str:
         rows = [f"{_table(2)}<TR>{''.join(self._swatches())}</TR></TABLE>", *self._arrows_said()]
@@ -175,7 +179,7 @@ class _Writer:
                 border = 2 if kind == "param" else 1
                 yield (
                     f'<TD BGCOLOR="{fill}" COLOR="{stroke}" BORDER="{border}" WIDTH="14" HEIGHT="9" '
-                    f'FIXEDSIZE="TRUE"></TD><TD ALIGN="LEFT">{self._font(said)}  </TD>'
+                    f'FIXEDSIZE="TRUE"></TD><TD ALIGN="LEFT">{self._font(said + "  ")}</TD>'
                 )
 
     def _arrows_said(self) -> Iterator[str]:

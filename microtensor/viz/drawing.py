@@ -1,7 +1,7 @@
 """`draw`: a tensor or a module → a `Drawing`, which writes itself as DOT, SVG, PNG, PDF or JSON.
 
-A module is run once, with hooks that note the module paths; drawing reads the tape and changes nothing: no `.grad`,
-no random state, nothing freed.
+A module is run once, with hooks that note the module paths; drawing reads the tape and changes nothing: no
+`.grad`, no random state, nothing freed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 from microtensor import engine
 from microtensor.nn.module import Module
 from microtensor.random import default_generator
-from microtensor.viz import axes, dot, names, picture, render, style, svg, trace
+from microtensor.viz import axes, dot, names, render, style, svg, trace
 from microtensor.viz.fold import fold
+from microtensor.viz.paint import paint
+from microtensor.viz.picture import Picture
 from microtensor.viz.record import Recorder, Span, current, recording
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 class Drawing:
     """A drawing: its DOT text, and what Graphviz makes of it. Shown as SVG in a notebook."""
 
-    def __init__(self, text: str, *, theme: str, boxes: int, max_nodes: int, level: str, about: list[str]) -> None:
+    def __init__(
+        self, text: str, *, theme: str, boxes: int, max_nodes: int, level: str, about: list[str]
+    ) -> None:
         self.dot = text
         self.theme, self.boxes, self.max_nodes, self.level, self.about = theme, boxes, max_nodes, level, about
 
@@ -60,8 +64,8 @@ class Drawing:
     def save(self, path: str | Path) -> Path:
         """Write the drawing to a file; its suffix says how: .dot .svg .png .pdf .json.
 
-        Raises: ValueError for another suffix or above max_nodes; RuntimeError without Graphviz (then the .dot is
-        written).
+        Raises: ValueError for another suffix or above max_nodes; RuntimeError without Graphviz (then the
+        .dot is written).
         """
         path = Path(path)
         kind = path.suffix[1:].lower()
@@ -70,7 +74,8 @@ class Drawing:
             return path
         if kind not in render.FORMATS:
             raise ValueError(
-                f"Drawing.save: cannot write {path.name!r}; end the name in .dot, .{', .'.join(render.FORMATS)}"
+                f"Drawing.save: cannot write {path.name!r}; end the name in "
+                f".dot, .{', .'.join(render.FORMATS)}"
             )
         path.write_bytes(self.svg(standalone=True).encode() if kind == "svg" else self._render(kind, path))
         return path
@@ -91,8 +96,8 @@ class Drawing:
         if self.boxes > self.max_nodes:
             cure = "use level='equations', which is coarser" if self.level == "ops" else "draw a part of it"
             raise ValueError(
-                f"Drawing: {self.boxes} nodes are more than max_nodes={self.max_nodes}, and layout would take long; "
-                f"{cure}, raise max_nodes, or save the .dot"
+                f"Drawing: {self.boxes} nodes are more than max_nodes={self.max_nodes}, and layout would "
+                f"take long; {cure}, raise max_nodes, or save the .dot"
             )
         return render.render(self.dot, kind, path)
 
@@ -132,8 +137,8 @@ def draw(
         what = type(y).__name__
     elif inputs or arguments:
         raise TypeError(
-            f"draw: of a tensor it takes options only, not {', '.join(arguments) or 'further arguments'}; options are "
-            f"{', '.join([*chosen, 'names', 'max_nodes'])}, and inputs go with a module"
+            f"draw: of a tensor it takes options only, not {', '.join(arguments) or 'further arguments'}; "
+            f"options are {', '.join([*chosen, 'names', 'max_nodes'])}, and inputs go with a module"
         )
     else:
         recorder, result, what = current() or Recorder(), y, "graph"
@@ -160,7 +165,7 @@ def _picture(
     what: str,
     *,
     narrow: bool,
-) -> picture.Picture:
+) -> Picture:
     """Trace, fold, name: the rooms one after the other."""
     by_line = level == "equations"
     graph = trace.trace(y, recorder, _pairs(called))
@@ -169,14 +174,16 @@ def _picture(
     written = axes.Shapes(graph, shapes, recorder.same_axis, code=called == "code", narrow=narrow)
     said = names.Names(graph, folded, written, by_line=by_line)
     title = "attention" if "Attention" in what else what.lower()
-    return picture.paint(graph, folded, said, written, level=level, what=title)
+    return paint(graph, folded, said, written, level=level, what=title)
 
 
 def _pairs(called: str | Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """(name, tensor) pairs of a dict that is either way round."""
     if isinstance(called, str):
         if called not in ("math", "code"):
-            raise ValueError(f"draw: names={called!r} is not to be had; choose 'math', 'code' or a dict name → tensor")
+            raise ValueError(
+                f"draw: names={called!r} is not to be had; choose 'math', 'code' or a dict name → tensor"
+            )
         return []
     pairs = [(v, k) if isinstance(k, engine.Tensor) else (k, v) for k, v in called.items()]
     for name, tensor in pairs:
@@ -205,7 +212,7 @@ def to_dot(y: Any, names: Mapping[Any, str] | None = None) -> str:
     return dot.simple(trace.trace(y, current() or Recorder(), _pairs(names or {})))
 
 
-# --- running a module ------------------------------------------------------------------------------------------
+# --- running a module ---------------------------------------------------------------------------------------
 
 
 def _run(module: Module, inputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Recorder, Any]:
@@ -214,7 +221,8 @@ def _run(module: Module, inputs: tuple[Any, ...], arguments: dict[str, Any]) -> 
         bound = inspect.signature(module.forward).bind(*inputs, **arguments).arguments
     except TypeError as error:
         raise TypeError(
-            f"draw: {type(module).__name__}.forward: {error}; options are {', '.join([*CHOICES, 'names', 'max_nodes'])}"
+            f"draw: {type(module).__name__}.forward: {error}; options of draw are "
+            f"{', '.join([*CHOICES, 'names', 'max_nodes'])}"
         ) from None
     with recording() as recorder, _paths_noted(module, recorder), _same_chance():
         recorder.parameters = {id(p): path for path, p in module.named_parameters()}

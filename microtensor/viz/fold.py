@@ -1,4 +1,5 @@
-"""Plain graph → what a level draws: the entries of one fold become one group, each other entry a group of its own.
+"""Plain graph → what a level draws: the entries of one fold become one group, each other entry a group of its
+own.
 
 A group may be drawn as one node only if no path leaves it and returns; the error names such a path.
 """

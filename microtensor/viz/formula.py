@@ -1,7 +1,8 @@
 """One text, two uses: a formula is a Python expression, printed in labels and evaluated in tests.
 
-`S = Q @ K.mT / sqrt(d_k)` prints as S = Q Kᵀ / √d_k and, evaluated on the tape's arrays, must give the engine's
-values: a label cannot lie. The texts of ops stand here in the ops' own argument names, those of layers in `fold`.
+`S = Q @ K.mT / sqrt(d_k)` prints as S = Q Kᵀ / √d_k and, evaluated on the tape's arrays, must give the
+engine's values: a label cannot lie. The texts of ops stand here in the ops' own argument names, those of
+layers in `fold`.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def number(value: Any) -> str:
     return f"{value:.4g}".replace("-", "−")
 
 
-# --- printing --------------------------------------------------------------------------------------------------
+# --- printing -----------------------------------------------------------------------------------------------
 
 LOOSE, SUM, PRODUCT, SIGN, POWER, ATOM = range(6)
 INFIX: dict[type[ast.operator], tuple[str, int]] = {
@@ -93,7 +94,7 @@ INFIX: dict[type[ast.operator], tuple[str, int]] = {
 
 
 class Printer:
-    """Prints formulas with each name replaced by what it stands for: a symbol, a number, or None (its term goes)."""
+    """Prints formulas. Names stand for symbols, numbers, or None: then the term with it is left out."""
 
     def __init__(self, names: Mapping[str, Any], *, html: bool) -> None:
         self.names, self.html = names, html
@@ -195,7 +196,7 @@ def _written(name: str) -> str:
     return name.replace("_", "^") if len(name) == 3 and name[0] == "W" else name
 
 
-# --- evaluating ------------------------------------------------------------------------------------------------
+# --- evaluating ---------------------------------------------------------------------------------------------
 
 
 def _softmax(x: Any) -> Any:
@@ -228,7 +229,9 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     A name that is None drops its term, as in print. Functions that a layer defines (split_h) come in `names`.
     """
     absent = {name for name, value in names.items() if value is None}
-    expression = ast.Expression(_Without(absent).visit(ast.parse(ast.unparse(parse(text)[1]), mode="eval").body))
+    expression = ast.Expression(
+        _Without(absent).visit(ast.parse(ast.unparse(parse(text)[1]), mode="eval").body)
+    )
     code = compile(ast.fix_missing_locations(expression), text, "eval")
     return eval(code, {"__builtins__": {}, **FUNCTIONS, **names})
 
@@ -241,5 +244,7 @@ class _Without(ast.NodeTransformer):
 
     def visit_BinOp(self, tree: ast.BinOp) -> ast.AST:
         self.generic_visit(tree)
-        gone = isinstance(tree.op, ast.Add) and isinstance(tree.right, ast.Name) and tree.right.id in self.absent
+        gone = (
+            isinstance(tree.op, ast.Add) and isinstance(tree.right, ast.Name) and tree.right.id in self.absent
+        )
         return tree.left if gone else tree

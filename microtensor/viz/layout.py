@@ -1,11 +1,13 @@
 """Where things stand: ranks and columns that make dot draw lanes Q | K | V and below them a straight spine.
 
-It works on lanes, not on attention: any layer whose folds name lanes is laid out so; what has none, dot places.
-Clusters around the lanes would break their order, and flat invisible edges hold only outside sibling clusters.
+It works on lanes, not on attention: any layer whose folds name lanes is laid out so; what has none, dot
+places. Clusters around the lanes would break their order, and flat invisible edges hold only outside sibling
+clusters.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from microtensor.viz.picture import Arrow, Box, Picture
@@ -18,7 +20,9 @@ class Layout:
     """DOT statements for the ranks, columns (`group`) of boxes, weights of arrows."""
 
     statements: list[str] = field(default_factory=list)
-    inside: dict[Box, list[str]] = field(default_factory=dict)  # statements to stand with a box, in its cluster
+    inside: dict[Box, list[str]] = field(
+        default_factory=dict
+    )  # statements to stand with a box, in its cluster
     columns: dict[Box, str] = field(default_factory=dict)
     heavy: set[Arrow] = field(default_factory=set)
 
@@ -28,7 +32,7 @@ def plan(picture: Picture) -> Layout:
     layout, blocks = Layout(), dict[str, list[Box]]()
     for box in picture.order:
         if box.lane is not None:
-            blocks.setdefault(box.path if picture.level == "equations" else "", []).append(box)
+            blocks.setdefault(box.block, []).append(box)
     sources: dict[Box, list[Arrow]] = {}
     for arrow in picture.arrows:
         sources.setdefault(arrow.head, []).append(arrow)
@@ -37,7 +41,7 @@ def plan(picture: Picture) -> Layout:
         if picture.level == "equations":
             _lines(layout, block, sources, suffix)
         else:
-            _columns(layout, block, sources)
+            _columns(layout, block, sources, suffix)
     return layout
 
 
@@ -102,17 +106,17 @@ def _first_row(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]
         layout.statements.append(f"{{rank=same; {' -> '.join(row)} [style=invis];}}")
 
 
-def _columns(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]) -> None:
+def _columns(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], suffix: str) -> None:
     """Level ops: a column per lane; the spine is one column too, but for what only prepares an argument."""
-    spine: list[Box] = []
+    spine: dict[Box, None] = {}
     for box in block:
-        if box.lane in "QKV":
-            layout.columns[box] = f"lane{box.lane}"
+        if box.lane in ("Q", "K", "V"):
+            layout.columns[box] = f"lane{box.lane}{suffix}"
         elif box.shape == "op" or box.lane == "out" or any(a.tail in spine for a in sources.get(box, [])):
-            spine.append(box)
-            layout.columns[box] = "spine"
-    layout.heavy |= {a for b in spine for a in sources.get(b, []) if layout.columns.get(a.tail) == "spine"}
-    for before, box in zip(spine, spine[1:], strict=False):
+            spine[box] = None
+            layout.columns[box] = f"spine{suffix}"
+    layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in spine}
+    for before, box in itertools.pairwise(spine):
         leaves = [a.tail.name for a in sources.get(box, []) if a.tail.kind == "param"]
         if leaves:  # the first left of the spine, the others right of it, or they would push it aside
             chain = " -> ".join([leaves[0], before.name, *leaves[1:]])

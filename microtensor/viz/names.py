@@ -108,7 +108,11 @@ class Names:
         symbol = self.of(node)
         if symbol is None and node.op is not None and node.op.name == "permute":
             rank, source = len(node.shape or ()), self.of(node.parents[0])
-            if source is not None and [a % rank for a in node.params["axes"]] == [*range(rank - 2), rank - 1, rank - 2]:
+            if source is not None and [a % rank for a in node.params["axes"]] == [
+                *range(rank - 2),
+                rank - 1,
+                rank - 2,
+            ]:
                 return self.printer({"x": source}, html=True).print("x.mT")
         return "" if symbol is None else symbols.html(symbol)
 

@@ -1,7 +1,8 @@
 """What a layer says about its forward: names and axes of tensors (`tag`), lines of its paper (`fold`).
 
-It is heard only inside `recording()`, which `draw(module, ...)` enters for its one forward; otherwise each call
-tests one flag and returns. The engine knows nothing of this: a block is told by the clock that numbers entries.
+It is heard only inside `recording()`, which `draw(module, ...)` enters for its one forward; otherwise each
+call tests one flag and returns. The engine knows nothing of this: a block is told by the clock that numbers
+entries.
 """
 
 from __future__ import annotations
@@ -62,14 +63,16 @@ class Recorder:
         self.same_axis: list[tuple[str, str]] = []  # two names that one axis of one tensor was given
         self.paths: list[str] = []  # the modules whose forward is running, outermost first
         self.parameters: dict[int, str] = {}  # id of a parameter → its path in the module drawn
-        self.inputs: dict[int, tuple[str, Any]] = {}  # id of a tensor given to the module → (argument's name, it)
+        self.inputs: dict[
+            int, tuple[str, Any]
+        ] = {}  # id of a tensor given to the module → (argument's name, it)
 
     def tag_of(self, node: Any) -> Tag | None:
         """The tag of an entry or leaf tensor."""
         return self.tags.get(id(node))
 
     def add(self, tag: Tag) -> None:
-        """Keep a tag. The first symbol of a tensor stays (the outer layer's); names of its axes are united."""
+        """Keep a tag. A tensor's first symbol stays (the outer layer's); names of its axes are united."""
         node = tag.tensor if tag.tensor.grad_fn is None else tag.tensor.grad_fn
         before = self.tags.setdefault(id(node), tag)
         if before is tag:
@@ -141,8 +144,8 @@ def tag(
     self-attention, tagged "B n_q d", is its key, tagged "B n_k d", so both are n.
 
     symbol: written as W^Q, b_K, W_1^Q; None names the axes alone.
-    transposed: the symbol means the transpose, as W^Q does of a weight stored (out, in); axes are the symbol's.
-    of: the tensor that a constant was derived from without a gradient and is drawn as (a mask from its negation).
+    transposed: the symbol means the transpose, as W^Q does of a weight stored (out, in); so do the axes.
+    of: the tensor that a constant was derived from without a gradient, and is drawn as (a mask, negated).
     Raises: ValueError if the number of axes is not the tensor's.
     """
     recorder = _state.recorder
@@ -152,7 +155,8 @@ def tag(
     shown = tensor if of is None else of
     if names is not None and len(names) != shown.ndim:
         raise ValueError(
-            f"tag: {symbol} has shape {shown.shape}, but axes={axes!r} names {len(names)} axes; name each axis once"
+            f"tag: {symbol} has shape {shown.shape}, but axes={axes!r} names {len(names)} axes; "
+            f"name each axis once"
         )
     recorder.add(Tag(tensor, symbol, names, transposed, of))
 
@@ -186,9 +190,9 @@ def fold(
 ) -> _Nothing | _Block:
     """What is computed inside the block is one node at level equations: `with viz.fold("scores", ...):`.
 
-    texts: the equation ("S = Q @ K.mT / sqrt(d_k)"), then its gradients ("dQ = dS @ K / sqrt(d_k)"), as Python
-        expressions: they are printed in labels and evaluated in tests. Without a text the block is a frame
-        around the folds inside it, with `title` as its label; {h} in the title is the size of axis h.
+    texts: the equation ("S = Q @ K.mT / sqrt(d_k)"), then its gradients ("dQ = dS @ K / sqrt(d_k)"), as
+        Python expressions: they are printed in labels and evaluated in tests. Without a text the block is a
+        frame around the folds inside it, with `title` as its label; {h} there is the size of axis h.
     lane: colour and column, one of Q, K, V, S (attention weights), O (output path).
     names: what the names in the texts are: tensors, numbers, or None for a term that is absent.
     """

@@ -1,7 +1,7 @@
 """DOT → bytes: the program `dot` if there is one, else pygraphviz in this process, else one clear error.
 
-No sudo, no download, no shell. pygraphviz's wheel brings Graphviz along, but it prints errors and goes on, and is
-not to be entered by two threads, so formats are listed here and a lock is held.
+No sudo, no download, no shell. pygraphviz's wheel brings Graphviz along, but it prints errors and goes on,
+and is not to be entered by two threads, so formats are listed here and a lock is held.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a kind of node looks: colours of both themes, shapes, fonts. The drawing knows kinds, this file their looks.
+"""How a kind of node looks: colours of both themes, shapes, fonts.
 
-A kind is told by shape and border as well as by colour, so that it survives a black-and-white print. The colours
-keep their distance under the three common forms of colour blindness; tests measure it.
+A kind is told by shape and border as well as by colour, so that it survives a black-and-white print. The
+colours keep their distance under the three common forms of colour blindness; tests measure it.
 """
 
 from __future__ import annotations
@@ -91,5 +91,5 @@ def to_dark() -> dict[str, str]:
         for kind, colours in LIGHT.kinds.items()
         for light, dark in zip(colours, DARK.kinds[kind], strict=True)
     }
-    pairs |= dict(zip(LIGHT[1:], DARK[1:], strict=True))  # type: ignore[arg-type]
+    pairs |= dict(zip(LIGHT[1:], DARK[1:], strict=True))
     return pairs

@@ -1,22 +1,23 @@
 """What Graphviz's SVG needs before a browser shows it well: text in lines, scripts, two themes, unique ids.
 
-Graphviz places every run of text singly and asks for super- and subscripts with baseline-shift, which browsers draw
-full size; in another font than it measured, runs would overprint. Widths come from the JSON layout.
+Graphviz places every run of text singly and asks for super- and subscripts with baseline-shift, which
+browsers draw full size; in another font than it measured, runs would overprint. Widths come from the JSON
+layout.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from typing import Any
 
-from microtensor.viz.style import LIGHT, to_dark
+from microtensor.viz.style import to_dark
 
 __all__ = ["finish"]
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+XML = "http://www.w3.org/XML/1998/namespace"
 SCRIPT_SIZE, DOWN, UP = 0.72, 0.22, -0.36  # of the size of the line
 ET.register_namespace("", SVG)
 ET.register_namespace("xlink", XLINK)
@@ -41,35 +42,41 @@ def _tag(element: ET.Element) -> str:
     return element.tag.rsplit("}", 1)[-1] if isinstance(element.tag, str) else ""
 
 
-# --- text ------------------------------------------------------------------------------------------------------
+# --- text ---------------------------------------------------------------------------------------------------
 
 
-def _widths(layout: dict[str, Any]) -> dict[tuple[str, int, int], float]:
-    """(text, x, y) of each run → its width; x of its left end, both rounded, y downwards as in SVG."""
-    found = {}
+Widths = dict[str, list[tuple[float, float, float]]]
+
+
+def _widths(layout: dict[str, Any]) -> Widths:
+    """text → (left end, height, width) of each run with that text; heights downwards, as in SVG."""
+    found: Widths = {}
     for item in [layout, *layout.get("objects", []), *layout.get("edges", [])]:
-        for step in [*item.get("_ldraw_", []), *item.get("_tldraw_", []), *item.get("_hldraw_", [])]:
+        for step in item.get("_ldraw_", []):
             if step["op"] == "T":
                 (x, y), width = step["pt"], step["width"]
                 left = x - {"l": 0.0, "c": 0.5, "r": 1.0}[step["align"]] * width
-                found[step["text"], round(left), round(-y)] = width
+                found.setdefault(_spaces(step["text"]), []).append((left, -y, width))
     return found
+
+
+def _spaces(text: str) -> str:
+    """Graphviz writes the second of two spaces as a no-break space, in SVG only."""
+    return text.replace("\xa0", " ")
 
 
 class _Run:
     """One <text> of Graphviz, with its left end and width."""
 
-    def __init__(self, element: ET.Element, widths: dict[tuple[str, int, int], float]) -> None:
+    def __init__(self, element: ET.Element, widths: Widths) -> None:
         self.element, self.text = element, element.text or ""
         x, self.y = float(element.get("x", 0)), float(element.get("y", 0))
         self.size = float(element.get("font-size", 14))
-        anchor = element.get("text-anchor")
-        for width in (w for (text, _, _), w in widths.items() if text == self.text):
-            left = x - (width / 2 if anchor == "middle" else 0)
-            if (self.text, round(left), round(self.y)) in widths:
-                self.left, self.width = left, width
-                return
+        middle = element.get("text-anchor") == "middle"
         self.left, self.width = x, 0.6 * self.size * len(self.text)
+        for left, y, width in widths.get(_spaces(self.text), ()):
+            if abs(x - left - (width / 2 if middle else 0)) < 0.1 and abs(y - self.y) < 0.1:
+                self.left, self.width = left, width
 
     @property
     def shift(self) -> float:
@@ -78,7 +85,7 @@ class _Run:
         return self.size * {"sub": DOWN, "super": UP}.get(where or "", 0.0)
 
 
-def _join_runs(parent: ET.Element, widths: dict[tuple[str, int, int], float]) -> None:
+def _join_runs(parent: ET.Element, widths: Widths) -> None:
     """Replace the <text> children of an element by one per line, with a <tspan> per run."""
     line: list[_Run] = []
     for child in [*parent, None]:
@@ -100,7 +107,7 @@ def _end(line: list[_Run]) -> float:
 def _as_one(parent: ET.Element, line: list[_Run]) -> None:
     first = line[0]
     text = ET.Element(f"{{{SVG}}}text", {"x": f"{first.left:g}", "y": f"{first.y:g}"})
-    text.set("xml:space", "preserve")
+    text.set(f"{{{XML}}}space", "preserve")
     if (length := _end(line) - first.left) > 0:  # without it a wide font leaves the box
         text.set("textLength", f"{length:.2f}")
         text.set("lengthAdjust", "spacingAndGlyphs")
@@ -127,7 +134,7 @@ def _tspan(run: _Run, dy: float) -> ET.Element:
     return span
 
 
-# --- what it is, ids, themes -----------------------------------------------------------------------------------
+# --- what it is, ids, themes --------------------------------------------------------------------------------
 
 
 def _describe(root: ET.Element, scope: str, about: list[str]) -> None:
@@ -159,7 +166,7 @@ def _follow_reader(root: ET.Element, scope: str) -> None:
         classes = element.get("class", "").split()
         for key, letter in (("fill", "f"), ("stroke", "s")):
             colour = element.get(key, "").lower()
-            colour = "#ffffff" if colour == "white" else colour
+            colour = "#ffffff" if colour == "white" else colour  # Graphviz writes some colours by name
             if colour in light:
                 classes.append(letter + colour[1:])
         if classes:
@@ -174,10 +181,8 @@ def _rules(scope: str) -> Iterator[str]:
 def _style(scope: str, theme: str) -> ET.Element:
     """Rules scoped to this drawing, since an inline <style> reaches the whole page."""
     style = ET.Element(f"{{{SVG}}}style")
-    style.text = f".{scope} .node:hover path,.{scope} .node:hover polygon,.{scope} .edge:hover path{{stroke-width:2.4}}"
+    under_pointer = (".node:hover path", ".node:hover polygon", ".edge:hover path")
+    style.text = ",".join(f".{scope} {what}" for what in under_pointer) + "{stroke-width:2.4}"
     if theme == "auto":  # print stays light
         style.text += f"@media screen and (prefers-color-scheme: dark){{{''.join(_rules(scope))}}}"
     return style
-
-
-assert LIGHT.paper.lower() == "#ffffff"

@@ -1,6 +1,8 @@
-"""Names as text: `W_1^Q` → W with sub- and superscript; whatever a user calls a tensor → text that DOT cannot break.
+"""Names as text: `W_1^Q` → W with sub- and superscript; whatever a user calls a tensor → text that DOT cannot
+break.
 
-Every label in a drawing goes through `clean`; node names, ports and URLs go through `safe` or hold no user text.
+Every label in a drawing goes through `clean`; node names, ports and URLs go through `safe` or hold no user
+text.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ SYMBOL = re.compile(
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """One line of printable text. Backslashes become ∖, which DOT cannot take for an escape (it expands \\N)."""
+    """One line of printable text. Backslashes become ∖: DOT would expand \\N even in HTML-like labels."""
     return one_line(text, longest).replace("\\", "∖")
 
 
@@ -48,7 +50,9 @@ def quote(text: str) -> str:
 
 def safe(text: str) -> str:
     """An id: only letters, digits and _ + . - (W^Q → W_Q)."""
-    return re.sub(r"[^A-Za-z0-9_+.-]", "", unicodedata.normalize("NFD", text.replace("^", "_")))[:LONGEST] or "x"
+    return (
+        re.sub(r"[^A-Za-z0-9_+.-]", "", unicodedata.normalize("NFD", text.replace("^", "_")))[:LONGEST] or "x"
+    )
 
 
 def identifier(symbol: str) -> str:
@@ -63,7 +67,7 @@ def scripts(symbol: str) -> tuple[str, str, str] | None:
 
 
 def html(symbol: str) -> str:
-    """A symbol as an HTML-like label: letters italic, digits and words upright, subscript before superscript."""
+    """A symbol as HTML-like label: letters italic, digits and words upright, subscript before superscript."""
     parts = scripts(symbol)
     if parts is None:
         return escape(clean(symbol))

@@ -1,7 +1,7 @@
 """Tape → plain graph: entries and leaves as nodes in topological order, each argument slot named.
 
-It only reads, follows the tape without recursion, and costs time linear in its length. What the layers said while
-they ran (symbols, axes, folds) is attached to the nodes; nothing is drawn here.
+It only reads, follows the tape without recursion, and costs time linear in its length. What the layers said
+while they ran (symbols, axes, folds) is attached to the nodes; nothing is drawn here.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def trace(y: Any, recorder: Recorder, names: Sequence[tuple[str, Any]]) -> Graph
         raise TypeError(f"draw: takes a tensor or a module, not {type(y).__name__}; pass what you computed")
     if y.grad_fn is None:
         raise RuntimeError(
-            f"draw: this tensor of shape {y.shape} was not recorded, so there is nothing to draw: no input requires "
-            f"a gradient, or no_grad was on; set requires_grad=True before the forward"
+            f"draw: this tensor of shape {y.shape} was not recorded, so there is nothing to draw: no input "
+            f"requires a gradient, or no_grad was on; set requires_grad=True before the forward"
         )
     tracer = _Tracer(recorder, names)
     entries = _reachable(y.grad_fn)
@@ -106,7 +106,7 @@ def _reachable(root: Entry) -> list[Entry]:
 
 
 def _enclosing(entries: list[Entry], spans: list[Span]) -> list[tuple[Span, ...]]:
-    """The spans around each entry, outermost first: one pass, since spans nest and both lists are in time order."""
+    """The spans around each entry, outermost first. Spans nest and both lists are in time order: one pass."""
     found, stack, waiting = [], list[Span](), iter(spans)
     following = next(waiting, None)
     for entry in entries:
@@ -139,7 +139,15 @@ class _Tracer:
         read = formula.operands(formula.of_op(entry.op, len(arguments)))
         arguments = [(name, self._node(*found)) for name, found in arguments if name in read]
         node = Node(
-            len(self.nodes), "op", entry.shape, str(entry.dtype), True, entry.op, entry.params, arguments, spans
+            len(self.nodes),
+            "op",
+            entry.shape,
+            str(entry.dtype),
+            True,
+            entry.op,
+            entry.params,
+            arguments,
+            spans,
         )
         self._add(entry, node)
 
@@ -175,7 +183,9 @@ class _Tracer:
     def _kind(self, tensor: Any, shown: Any) -> str:
         if id(tensor) in self.recorder.parameters or isinstance(tensor, Parameter):
             return "param"
-        named = self.recorder.tag_of(tensor) or _memory(shown) in self.input_memory or id(tensor) in self.given
+        named = (
+            self.recorder.tag_of(tensor) or _memory(shown) in self.input_memory or id(tensor) in self.given
+        )
         is_input = tensor.requires_grad or (named and shown.dtype.kind != "b")
         return "input" if is_input else "const"
 
