@@ -1,4 +1,4 @@
-"""Derivatives as users ask for them: `backward` fills `.grad`, `grad` returns gradients. `walk` does the work."""
+"""Derivatives as users ask for them: `backward` fills `.grad`, `grad` returns gradients; `walk` does it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def backward(
     """Add Σ d(tensor)/d(leaf) · gradient to the `.grad` of every leaf that the tensors were computed from.
 
     tensors: one tensor or several; grad_tensors: a gradient for each, of its shape (1 if it has one element).
-    Raises: RuntimeError if a tensor was not recorded, a gradient is missing or misshaped, or the tape was freed.
+    Raises: RuntimeError if a tensor was not recorded, a gradient is missing or misshaped, or the tape is
+    freed already.
     """
     roots = _roots("backward", tensors, grad_tensors, create_graph)
     for leaf, g, ours in walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph):
@@ -79,14 +80,14 @@ def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[t
 def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
     if not y.requires_grad:
         raise RuntimeError(
-            f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or no_grad was "
-            f"on; set requires_grad=True on what you differentiate by, before the forward"
+            f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or "
+            f"no_grad was on; set requires_grad=True on what you differentiate by, before the forward"
         )
     if g is None:
         if y.numel() != 1:
             raise RuntimeError(
-                f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from; reduce it to a "
-                f"scalar first, as in .sum() or .mean(), or pass gradient="
+                f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from; reduce it "
+                f"to a scalar first, as in .sum() or .mean(), or pass gradient="
             )
         g = np.ones(y.shape, y.dtype)
     if tuple(g.shape) != y.shape:
@@ -104,7 +105,7 @@ def _accumulate(leaf: Any, g: Any, ours: bool) -> None:
     """leaf.grad += g."""
     if leaf.grad is None:
         leaf.grad = _owned(g, ours)
-    elif isinstance(g, engine.Tensor):  # create_graph: the gradient is part of a graph, never changed in place
+    elif isinstance(g, engine.Tensor):  # create_graph: it is part of a graph, never changed in place
         leaf.grad = leaf.grad + g
     elif leaf.grad.grad_fn is None and leaf.grad.array.flags.writeable:
         leaf.grad.array += g
@@ -114,7 +115,7 @@ def _accumulate(leaf: Any, g: Any, ours: bool) -> None:
 
 
 def _owned(g: Any, ours: bool) -> Any:
-    """A gradient as a tensor for the user to keep and change: an array that others may hold is copied (law 4)."""
+    """A gradient as a tensor for the user to keep and change: what others may hold is copied (law 4)."""
     if isinstance(g, engine.Tensor):
         return g
     return engine.make(g if ours and g.flags.c_contiguous else np.array(g, order="C"), None, None)

@@ -210,7 +210,7 @@ def normal(mean: float, std: float, size: Any, *, generator: Any = None) -> Tens
 def randint(
     low: int, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None
 ) -> Tensor:
-    """Integers from low (0 if left out) up to, not including, high: randint(high, size) or randint(low, high, size)."""
+    """Integers from low (0 if left out) to high − 1: randint(high, size) or randint(low, high, size)."""
     if size is None:
         low, high, size = 0, low, high
     if high <= low:
@@ -234,8 +234,8 @@ def multinomial(
 ) -> Tensor:
     """Indices drawn by the weights in each row of input ((C,) or (N, C)): (num_samples,) or (N, num_samples).
 
-    Raises: ValueError for weights that are negative, not finite or all zero, and where a row has fewer weights
-    above zero than are drawn without replacement.
+    Raises: ValueError for weights that are negative, not finite or all zero, and where a row has fewer
+    weights above zero than are drawn without replacement.
     """
     weights = np.atleast_2d(input.array).astype(np.float64)
     if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():

@@ -73,7 +73,8 @@ def as_array(data: Any) -> np.ndarray[Any, Any]:
         wider = {"f": float32, "i": int64, "u": int64}.get(array.dtype.kind)
         if wider is None or (array.dtype.kind == "u" and array.dtype.itemsize == 8):
             raise TypeError(
-                f"tensor: cannot hold {array.dtype}; convert to one of {', '.join(str(d) for d in KNOWN)} first"
+                f"tensor: cannot hold {array.dtype}; convert it first to one of "
+                f"{', '.join(str(d) for d in KNOWN)}"
             )
         array = array.astype(wider)
     return array

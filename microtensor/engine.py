@@ -1,7 +1,8 @@
 """The op and the tape: what one differentiable function is, and what an entry remembers of a call.
 
 Called on arrays an `Op` only computes; called on tensors it computes and leaves one `Entry` that points back
-to the entries of its inputs. `walk.py` carries gradients along them. No formula, layer or drawing is known here.
+to the entries of its inputs. `walk.py` carries gradients along them. Of formulas, layers and drawings nothing
+is known here.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Op:
         return f"<op {self.name}>"
 
     def vjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Register the gradient formula. Its parameters are its memory: `g`, then by name what is to be kept."""
+        """Register the gradient formula. Its parameters are its memory: `g`, then by name what is kept."""
         parameters = list(inspect.signature(function).parameters.values())
         if not parameters or parameters[0].name != "g":
             raise TypeError(f"{self.name}.vjp: the first parameter must be g, the gradient of the output")
@@ -221,10 +222,10 @@ class Op:
 def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op: `@op("exp") def exp(x): ...`. Inputs are positional, metadata keyword-only.
 
-    Options: `label` for drawings; `broadcasts` (inputs broadcast, the walk undoes it); `promotes` (the slice of
-    inputs brought to one dtype; all of them where `broadcasts`); `floats` (integers become the default dtype);
-    `view` (the output may share the first input's memory); `differentiable`; `residuals` (names of what the
-    forward returns beside y, for its VJP); `samples` (where several ops share them).
+    Options: `label` for drawings; `broadcasts` (inputs broadcast, the walk undoes it); `promotes` (the slice
+    of inputs brought to one dtype; all of them where `broadcasts`); `floats` (integers become the default
+    dtype); `view` (the output may share the first input's memory); `differentiable`; `residuals` (names of
+    what the forward returns beside y, for its VJP); `samples` (where several ops share them).
     """
 
     def declare(forward: Callable[..., Any]) -> Op:
@@ -239,7 +240,7 @@ def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
 
 
 def _cast(a: Any, dtype: dtypes.DType) -> Any:
-    """A tensor in the common dtype; a Python scalar as it is, but wrapped around where integers would wrap."""
+    """A tensor in the common dtype; a Python scalar as it is, but wrapped around where integers are."""
     if isinstance(a, Tensor):
         return a if a.array.dtype == dtype else registry["cast"](a, dtype=dtype)
     return a if dtype.kind == "f" else make(np.asarray(a).astype(dtype), None, None)
@@ -254,8 +255,8 @@ def _check_view(op: Op, view: Any) -> None:
     base, entry = view.base
     if base.grad_fn is not entry:
         raise RuntimeError(
-            f"{op.name}: an input of shape {view.shape} is a view of a tensor that was changed in place after "
-            f"the view was taken, so its gradient is unknown; take the view again after the change"
+            f"{op.name}: an input of shape {view.shape} is a view of a tensor that was changed in place "
+            f"after the view was taken, so its gradient is unknown; take the view again after the change"
         )
 
 
@@ -344,7 +345,7 @@ def _bare(a: Any) -> Any:
 
 
 def _caller() -> tuple[CodeType, int] | None:
-    """Code and instruction of the first frame outside this package; cheap: the line is looked up when asked."""
+    """Code and instruction of the first frame outside this package: the line is looked up when asked for."""
     frame = sys._getframe(3)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back  # type: ignore[assignment]

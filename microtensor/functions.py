@@ -1,4 +1,4 @@
-"""The functions of `microtensor` that are also methods: `mt.exp(x)` is `x.exp()`. Methods are the definition."""
+"""The functions of `microtensor` that are also methods, which define them: `mt.exp(x)` is `x.exp()`."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ var = _function("var")
 
 
 def cat(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
-    """The tensors one after the other along dim; all other axes equal. Legacy (0,) tensors are no exception here.
+    """The tensors one after the other along dim; all other axes equal, also those of empty tensors.
 
     Raises: ValueError for an empty list or shapes that differ elsewhere.
     """
@@ -205,7 +205,7 @@ def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
 
 
 def where(condition: Any, input: Any, other: Any) -> Tensor:
-    """input where condition is True, else other; all three broadcast. The gradient is selected, never multiplied."""
+    """input where condition is True, else other; all broadcast. Gradients are selected, never multiplied."""
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         input = as_tensor(input)
     return ops.where(as_mask("where", condition), input, other)  # type: ignore[no-any-return]

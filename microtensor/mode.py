@@ -10,7 +10,7 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -50,11 +50,9 @@ class _ModeBlock:
     """
 
     def __new__(cls, function: Any = None) -> Any:
-        block = super().__new__(cls)
         if callable(function):  # as a decorator it may stand without brackets
-            block.__init__()  # type: ignore[call-arg]
-            return block(function)
-        return block
+            return cls()(function)  # type: ignore[call-arg]
+        return super().__new__(cls)
 
     def __init__(self, field: str, value: bool) -> None:
         self.field, self.value = field, value
@@ -80,7 +78,7 @@ class _ModeBlock:
 
     def _around_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             generator = function(*args, **kwargs)
             resume: Callable[[], Any] = functools.partial(next, generator)
             try:

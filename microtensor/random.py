@@ -1,4 +1,4 @@
-"""Random numbers: one seeded generator for all, or one of the user's. The state is 48 bytes, to save and restore."""
+"""Random numbers: one seeded generator for all, or one of the user's. Its state is 48 bytes, to save."""
 
 from __future__ import annotations
 

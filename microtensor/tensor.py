@@ -1,20 +1,21 @@
 """Tensor: a NumPy array that remembers how it was made. Operators and PyTorch-named methods over the ops.
 
-`t.array` is the array inside, `t.grad_fn` the tape entry that made it (None for a leaf), `t.grad` its gradient
-after `backward()`. Formulas live in `ops/`, the walk in `walk.py`; this file only gives them PyTorch's names.
+`t.array` is the array inside, `t.grad_fn` the tape entry that made it (None for a leaf), `t.grad` its
+gradient after `backward()`. Formulas live in `ops/`, the walk in `walk.py`; this file only gives them
+PyTorch's names.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from microtensor import autograd, dtypes, engine, ops
 from microtensor.engine import Array, Entry
-from microtensor.methods.arguments import as_mask, as_number
+from microtensor.methods.elementwise import Elementwise
 from microtensor.methods.inplace import InPlace
 from microtensor.methods.reductions import Reductions
 from microtensor.methods.shapes import Shapes
@@ -22,36 +23,8 @@ from microtensor.methods.shapes import Shapes
 __all__ = ["Tensor", "as_tensor", "check_device"]
 
 
-def _unary(op: engine.Op) -> Callable[[Tensor], Tensor]:
-    def method(self: Tensor) -> Tensor:
-        return op._record((self,), {})  # type: ignore[no-any-return]
-
-    method.__doc__, method.__name__, method.__qualname__ = op.__doc__, op.__name__, f"Tensor.{op.__name__}"
-    return method
-
-
-def _binary(op: engine.Op) -> Callable[[Tensor, Any], Tensor]:
-    def method(self: Tensor, other: Any) -> Tensor:
-        if not isinstance(other, _OPERANDS):
-            return NotImplemented  # type: ignore[no-any-return]
-        return op._record((self, other), {})  # type: ignore[no-any-return]
-
-    method.__doc__, method.__name__, method.__qualname__ = op.__doc__, op.__name__, f"Tensor.{op.__name__}"
-    return method
-
-
-def _reflected(op: engine.Op) -> Callable[[Tensor, Any], Tensor]:
-    def method(self: Tensor, other: Any) -> Tensor:
-        if not isinstance(other, _OPERANDS):
-            return NotImplemented  # type: ignore[no-any-return]
-        return op._record((other, self), {})  # type: ignore[no-any-return]
-
-    method.__doc__ = op.__doc__
-    return method
-
-
-class Tensor(Reductions, Shapes, InPlace):
-    """An n-dimensional array with a reverse-mode derivative. Make one with `mt.tensor`, `mt.zeros`, `mt.randn` …
+class Tensor(Elementwise, Reductions, Shapes, InPlace):
+    """An n-dimensional array with a reverse-mode derivative. Made by `mt.tensor`, `mt.zeros`, `mt.randn` …
 
     >>> import microtensor as mt
     >>> x = mt.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -70,15 +43,14 @@ class Tensor(Reductions, Shapes, InPlace):
     grad_fn: Entry | None
     name: str | None  # what drawings call it; None for most tensors
     version: list[int]  # counts in-place changes; views share it with what they view
-    base: (
-        tuple[Tensor, Entry | None] | None
-    )  # of a recorded view: what it views, and that tensor's entry then
+    base: tuple[Tensor, Entry | None] | None  # of a view: what it views, and the entry of that tensor then
+    _requires_grad: builtins.bool
 
     # --- what it is -----------------------------------------------------------------------------------------
 
     @property
     def requires_grad(self) -> bool:
-        """Does backward() bring a gradient to this tensor? True for whatever was computed from one that does."""
+        """Does backward() bring a gradient here? True for whatever was computed from one that does."""
         return self._requires_grad
 
     @requires_grad.setter
@@ -89,7 +61,8 @@ class Tensor(Reductions, Shapes, InPlace):
         """Ask for a gradient (leaf tensors of a floating dtype), or stop asking. Returns the tensor."""
         if requires_grad and not dtypes.floating(self.dtype):
             raise RuntimeError(
-                f"requires_grad_: a {self.dtype} tensor cannot have a gradient; make it floating with .float()"
+                f"requires_grad_: a {self.dtype} tensor cannot have a gradient; make it floating with "
+                ".float()"
             )
         if self.grad_fn is not None and not requires_grad:
             raise RuntimeError(
@@ -159,8 +132,8 @@ class Tensor(Reductions, Shapes, InPlace):
     def item(self) -> Any:
         """The only element, as a Python number."""
         if self.array.size != 1:
-            raise RuntimeError(f"item: a tensor of shape {self.shape} has {self.array.size} elements, not one; "
-                               f"index one, or use tolist()")  # fmt: skip
+            raise RuntimeError(f"item: a tensor of shape {self.shape} has {self.array.size} elements, not "
+                               f"one; index one, or use tolist()")  # fmt: skip
         return self.array.item()
 
     def tolist(self) -> Any:
@@ -246,58 +219,7 @@ class Tensor(Reductions, Shapes, InPlace):
         """
         autograd.backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph)
 
-    # --- elementwise ----------------------------------------------------------------------------------------
-
-    __add__, __radd__ = _binary(ops.add), _reflected(ops.add)
-    __sub__, __rsub__ = _binary(ops.sub), _reflected(ops.sub)
-    __mul__, __rmul__ = _binary(ops.mul), _reflected(ops.mul)
-    __truediv__, __rtruediv__ = _binary(ops.div), _reflected(ops.div)
-    __pow__, __rpow__ = _binary(ops.pow), _reflected(ops.pow)
-    __floordiv__, __rfloordiv__ = _binary(ops.floor_divide), _reflected(ops.floor_divide)
-    __lt__, __le__, __gt__, __ge__ = (
-        _binary(o) for o in (ops.less, ops.less_equal, ops.greater, ops.greater_equal)
-    )
-    __and__, __rand__ = _binary(ops.bitwise_and), _reflected(ops.bitwise_and)
-    __or__, __ror__ = _binary(ops.bitwise_or), _reflected(ops.bitwise_or)
-    __xor__, __rxor__ = _binary(ops.bitwise_xor), _reflected(ops.bitwise_xor)
-    __neg__, __abs__, __invert__ = _unary(ops.neg), _unary(ops.abs), _unary(ops.bitwise_not)
-    __eq__ = _binary(ops.equal)  # type: ignore[assignment]
-    __ne__ = _binary(ops.not_equal)  # type: ignore[assignment]
-
-    def __hash__(self) -> builtins.int:  # == is elementwise, so a tensor is itself in dicts and sets
-        return id(self)
-
-    add, sub, mul, div, pow = (_binary(o) for o in (ops.add, ops.sub, ops.mul, ops.div, ops.pow))
-    maximum, minimum = _binary(ops.maximum), _binary(ops.minimum)
-    eq, ne, lt, le = (_binary(o) for o in (ops.equal, ops.not_equal, ops.less, ops.less_equal))
-    gt, ge = _binary(ops.greater), _binary(ops.greater_equal)
-    logical_and, logical_or = _binary(ops.logical_and), _binary(ops.logical_or)
-    logical_not, isnan, isinf, isfinite = (
-        _unary(o) for o in (ops.logical_not, ops.isnan, ops.isinf, ops.isfinite)
-    )
-    neg, abs, sign = _unary(ops.neg), _unary(ops.abs), _unary(ops.sign)
-    exp, log, log1p, expm1 = _unary(ops.exp), _unary(ops.log), _unary(ops.log1p), _unary(ops.expm1)
-    sqrt, rsqrt, square = _unary(ops.sqrt), _unary(ops.rsqrt), _unary(ops.square)
-    reciprocal, sin, cos, tanh = _unary(ops.reciprocal), _unary(ops.sin), _unary(ops.cos), _unary(ops.tanh)
-    sigmoid, erf, relu = _unary(ops.sigmoid), _unary(ops.erf), _unary(ops.relu)
-
-    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
-        """min where smaller, max where larger; gradient 1 inside and at the bounds."""
-        if min is None and max is None:
-            raise ValueError("clamp: neither min nor max is given; give at least one")
-        x = self
-        if any(isinstance(bound, builtins.float) for bound in (min, max)) and not dtypes.floating(self.dtype):
-            x = self.to(dtypes.default)
-        return ops.clamp(x, low=min, high=max)  # type: ignore[no-any-return]
-
-    def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
-        """value where mask is True, else the tensor; mask broadcasts."""
-        mask = as_mask("masked_fill", mask)
-        return ops.masked_fill(self, mask, value=as_number("masked_fill", value))  # type: ignore[no-any-return]
-
-    def where(self, condition: Tensor, other: Any) -> Tensor:
-        """The tensor where condition is True, else other."""
-        return ops.where(as_mask("where", condition), self, other)  # type: ignore[no-any-return]
+    __hash__ = object.__hash__  # == is elementwise, so a tensor is itself in dicts and sets
 
     # --- as a sequence and as a number ----------------------------------------------------------------------
 
@@ -334,7 +256,7 @@ class Tensor(Reductions, Shapes, InPlace):
 
     # --- matrices -------------------------------------------------------------------------------------------
 
-    def matmul(self, other: Tensor) -> Tensor:
+    def matmul(self, other: Any) -> Tensor:
         """A B: matrices, vectors (as rows on the left, columns on the right), or batches of matrices."""
         if not isinstance(other, Tensor):
             other = as_tensor(other, self.dtype)
@@ -364,7 +286,9 @@ class Tensor(Reductions, Shapes, InPlace):
     def bmm(self, other: Tensor) -> Tensor:
         """A_b B_b for each b of two batches of matrices; `matmul` broadcasts, this does not."""
         if self.ndim != 3 or other.ndim != 3 or len(self) != len(other):
-            raise ValueError(f"bmm: takes (B, M, K) and (B, K, N), not {self.shape} and {other.shape}; use matmul")
+            raise ValueError(
+                f"bmm: takes (B, M, K) and (B, K, N), not {self.shape} and {other.shape}; use matmul"
+            )
         return self.matmul(other)
 
     def dot(self, other: Tensor) -> Tensor:
@@ -409,7 +333,7 @@ class Tensor(Reductions, Shapes, InPlace):
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of data without a copy where possible: a tensor itself, an array shared, numbers and lists copied.
+    """A tensor of data, uncopied where possible: a tensor itself, an array shared, numbers and lists copied.
 
     Python floats become the default dtype, integers int64, booleans bool; arrays keep their dtype.
     """
@@ -426,7 +350,6 @@ def check_device(who: str, device: Any) -> None:
         raise RuntimeError(f'{who}: there is no device {str(device)!r} here; microtensor computes on "cpu"')
 
 
-_OPERANDS = (Tensor, np.ndarray, np.generic, int, float)
 _new = object.__new__
 
 

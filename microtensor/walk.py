@@ -51,8 +51,8 @@ def walk(
     """Carry gradients from (node, gradient) pairs back along the tape, each entry visited once, newest first.
 
     Nodes are entries or leaf tensors. Gradients are arrays, or tensors with `create_graph`, which records the
-    walk itself. Returns (node, gradient, ours) for every leaf reached, or for the `wanted` nodes alone; `ours`
-    says that nobody else holds that array. Without `beyond` the walk ends at a wanted node.
+    walk itself. Returns (node, gradient, ours) for every leaf reached, or for the `wanted` nodes alone;
+    `ours` says that nobody else holds that array. Without `beyond` the walk ends at a wanted node.
     """
     arrivals, goals = _Arrivals(), {id(n): n for n in wanted or ()}
     for node, g in roots:
@@ -103,16 +103,16 @@ def _leading_to(heap: list[tuple[int, Entry]], goals: dict[int, Any]) -> set[Ent
 def _check_entry(entry: Entry) -> None:
     if entry.saved is None:
         raise RuntimeError(
-            f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept for its gradient "
-            f"was freed by an earlier backward; run the forward again, or call the first backward with "
-            f"retain_graph=True"
+            f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept for its "
+            f"gradient was freed by an earlier backward; run the forward again, or call the first backward "
+            f"with retain_graph=True"
         )
     for version, then in entry.checks:
         if version[0] != then:
             raise RuntimeError(
-                f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs a tensor that was "
-                f"changed in place since (version {version[0]}, recorded at {then}); change a clone() instead, "
-                f"or make the change after backward()"
+                f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs a tensor that "
+                f"was changed in place since (version {version[0]}, recorded at {then}); change a clone() "
+                f"instead, or make the change after backward()"
             )
 
 
@@ -122,7 +122,8 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
     A gradient may be None (there is none) or a function without arguments, called only where it is needed.
     """
     op, saved = entry.op, entry.saved
-    assert saved is not None and op.vjp_function is not None
+    assert saved is not None
+    assert op.vjp_function is not None
     if create_graph:
         if op.residuals:
             return _through_composite(entry, g)
@@ -156,7 +157,8 @@ def _through_composite(entry: Entry, g: Any) -> list[Any]:
 
     An input that its VJP does not name cannot matter to the gradient, so zeros stand in for its values.
     """
-    assert entry.saved is not None and entry.op.composite_function is not None
+    assert entry.saved is not None
+    assert entry.op.composite_function is not None
     kept = {i: s for (kind, i), s in zip(entry.op.plan, entry.saved, strict=True) if kind == engine.INPUT}
     inputs = []
     for i, node in enumerate(entry.inputs):
@@ -184,8 +186,9 @@ def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
     if g.shape != node.shape:
         if not (entry.op.broadcasts and _broadcasts_to(node.shape, g.shape)):
             raise RuntimeError(
-                f"{entry.op.name}.vjp: gave a gradient of shape {g.shape} for an input of shape {node.shape}; "
-                f"make them equal, or declare the op with broadcasts=True if its inputs broadcast"
+                f"{entry.op.name}.vjp: gave a gradient of shape {g.shape} for an input of shape "
+                f"{node.shape}; make them equal, or declare the op with broadcasts=True if its inputs "
+                "broadcast"
             )
         ours = isinstance(g, np.ndarray)
         g = unbroadcast(g, node.shape)

@@ -50,7 +50,7 @@ def counting(declare):
     return counted
 
 
-# --- order and depth -------------------------------------------------------------------------------------------
+# --- order and depth ----------------------------------------------------------------------------------------
 
 
 def test_a_diamond_adds_up_both_ways():
@@ -121,7 +121,7 @@ def test_an_input_used_twice_by_one_op_gets_both_gradients():
     assert y.grad.tolist() == [[3.0, 3.0], [3.0, 3.0]]
 
 
-# --- memory ----------------------------------------------------------------------------------------------------
+# --- memory -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_backward_frees_what_was_kept_as_it_goes():
     assert entry.arrays() == []
 
 
-# --- aliasing --------------------------------------------------------------------------------------------------
+# --- aliasing -----------------------------------------------------------------------------------------------
 
 
 def test_no_two_leaves_share_a_gradient():
@@ -259,7 +259,7 @@ def test_gradients_of_grad_do_not_share_memory_with_each_other():
     assert gb.tolist() == [1.0] * 3
 
 
-# --- versions --------------------------------------------------------------------------------------------------
+# --- versions -----------------------------------------------------------------------------------------------
 
 
 def _line() -> str:
@@ -351,7 +351,7 @@ def test_two_views_of_one_tensor_cannot_overwrite_each_other_in_silence():
     assert y.tolist() == [2.0, 2.0, 2.0, 1.0]
 
 
-# --- backward, again and to higher orders ----------------------------------------------------------------------
+# --- backward, again and to higher orders -------------------------------------------------------------------
 
 
 def test_a_second_backward_says_what_was_freed_and_how_to_keep_it():
@@ -414,7 +414,7 @@ def test_the_second_order_of_a_fused_op_counts_inputs_that_lead_to_one_another_o
         )
 
 
-# --- autograd.grad ---------------------------------------------------------------------------------------------
+# --- autograd.grad ------------------------------------------------------------------------------------------
 
 
 def test_grad_gives_inner_nodes_their_gradient_and_touches_no_grad():
@@ -486,7 +486,7 @@ def test_integers_are_never_on_the_tape():
         mt.arange(3).requires_grad_()
 
 
-# --- modes -----------------------------------------------------------------------------------------------------
+# --- modes --------------------------------------------------------------------------------------------------
 
 
 def test_grad_mode_is_per_thread():
@@ -616,7 +616,7 @@ def test_a_walk_in_a_thread_and_in_a_hook_of_another_do_not_disturb_each_other()
     assert results == dict.fromkeys(range(8), 1.0)
 
 
-# --- errors of numbers stay quiet, the user's own do not -------------------------------------------------------
+# --- errors of numbers stay quiet, the user's own do not ----------------------------------------------------
 
 
 def test_inf_and_nan_come_without_warnings_and_leave_numpy_as_it_was():
@@ -644,7 +644,7 @@ def test_a_forward_that_calls_ops_on_tensors_works(declare):
     np.testing.assert_allclose(x.grad.array, 2.0 * np.exp(x.array))
 
 
-# --- ops of one's own ------------------------------------------------------------------------------------------
+# --- ops of one's own ---------------------------------------------------------------------------------------
 
 
 def test_a_users_op_is_declared_exactly_like_ours(declare, rng):
@@ -763,7 +763,7 @@ def test_two_modules_cannot_declare_one_name(declare):
         declare("taken")(other)
 
 
-# --- composites ------------------------------------------------------------------------------------------------
+# --- composites ---------------------------------------------------------------------------------------------
 
 
 def test_composites_run_fused_ops_as_their_definitions():
@@ -775,7 +775,7 @@ def test_composites_run_fused_ops_as_their_definitions():
     assert not mode.composites
 
 
-# --- random graphs against a naive oracle ----------------------------------------------------------------------
+# --- random graphs against a naive oracle -------------------------------------------------------------------
 
 N = 3
 STEPS = {  # name → value, and its differential by plain NumPy: the oracle carries directions forward

@@ -42,7 +42,7 @@ def test_a_flag_passes_no_gradient_on(o):
     assert y.grad_fn is None
 
 
-# --- the contract has teeth ------------------------------------------------------------------------------------
+# --- the contract has teeth ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_sample_without_a_gradient_is_no_sample(declared):
         testing.check_op(cubic)
 
 
-# --- gradcheck -------------------------------------------------------------------------------------------------
+# --- gradcheck ----------------------------------------------------------------------------------------------
 
 
 def test_gradcheck_refuses_float32_and_says_what_to_do():
@@ -206,7 +206,7 @@ def test_gradgradcheck_finds_a_first_derivative_that_cannot_be_differentiated():
         testing.gradgradcheck(half_blind, x)
 
 
-# --- assert_close ----------------------------------------------------------------------------------------------
+# --- assert_close -------------------------------------------------------------------------------------------
 
 
 def test_assert_close_wants_equal_shapes_dtypes_and_values():

@@ -108,7 +108,7 @@ def layouts(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any = np.fl
     return [x, np.asarray(x, order="F"), wide[..., 0], np.asarray(np.flip(np.array(np.flip(x))))]
 
 
-# --- elementwise -----------------------------------------------------------------------------------------------
+# --- elementwise --------------------------------------------------------------------------------------------
 
 UNARY = "abs neg exp log log1p expm1 sqrt rsqrt square reciprocal sin cos tanh sigmoid erf relu sign clone".split()
 TESTS = "isnan isinf isfinite logical_not".split()
@@ -244,7 +244,7 @@ def test_where_and_masked_fill(rng):
     agree(lambda t, m, a: a.masked_fill(m, 0.0), np.ones(3), x)
 
 
-# --- reductions ------------------------------------------------------------------------------------------------
+# --- reductions ---------------------------------------------------------------------------------------------
 
 DIMS = [None, 0, -1, 1, 2, -3, (0,), (0, 1), (-1, 0), ()]
 
@@ -345,7 +345,7 @@ def test_softmax_of_huge_and_infinite_scores(name):
         agree(lambda t, x: t.logsumexp(x, -1), np.array([[math.inf, 0.0], [math.nan, 0.0]]))
 
 
-# --- shapes ----------------------------------------------------------------------------------------------------
+# --- shapes -------------------------------------------------------------------------------------------------
 
 SHAPE_CASES: dict[str, Case] = {
     "reshape": lambda t, x: (x.reshape(4, 6), x.reshape(-1), x.reshape((2, -1)), t.reshape(x, (3, 2, 4))),
@@ -424,7 +424,7 @@ def test_zero_dimensional_tensors(name):
     agree(ZERO_D[name], np.array(1.75))
 
 
-# --- indexing --------------------------------------------------------------------------------------------------
+# --- indexing -----------------------------------------------------------------------------------------------
 
 I = np.array([0, 1, 1, -1])  # noqa: E741
 INDEXES: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
@@ -519,7 +519,7 @@ def test_gather(rng):
     agree(lambda t, x, i: t.gather(x, 0, i), rng.normal(size=(2, 3)), np.array([[5, 0, 0]]))
 
 
-# --- products --------------------------------------------------------------------------------------------------
+# --- products -----------------------------------------------------------------------------------------------
 
 MATMULS = [
     ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2, 3), (3,)), ((3,), (5, 3, 4)),
@@ -550,7 +550,7 @@ def test_mm_bmm_dot_and_their_refusals(rng):
     agree(lambda t, a, b: a @ b, a, b.astype(np.float32))
 
 
-# --- making tensors --------------------------------------------------------------------------------------------
+# --- making tensors -----------------------------------------------------------------------------------------
 
 MADE: dict[str, Case] = {
     "tensor": lambda t: (t.tensor(1.5), t.tensor([1, 2]), t.tensor([1, 2.0]), t.tensor([[True], [False]])),
@@ -606,7 +606,7 @@ def test_tril_and_triu_pass_gradients(rng):
         agree(lambda t, x: (t.tril(x, diagonal), t.triu(x, diagonal)), rng.normal(size=(2, 3, 4)))
 
 
-# --- in place --------------------------------------------------------------------------------------------------
+# --- in place -----------------------------------------------------------------------------------------------
 
 IN_PLACE: dict[str, Case] = {
     "add": lambda t, y, w: y.add_(w),
@@ -660,7 +660,7 @@ def test_a_leaf_that_requires_a_gradient_refuses_changes_in_place(rng):
     agree(lambda t, x: x.detach().zero_(), x)
 
 
-# --- layers and losses -----------------------------------------------------------------------------------------
+# --- layers and losses --------------------------------------------------------------------------------------
 
 
 def _copy(ours: Any, theirs: Any) -> tuple[Any, Any]:
@@ -794,7 +794,7 @@ def test_clip_grad_value(rng):
     agree(case, rng.normal(size=(2, 3)), grad=False)
 
 
-# --- higher order ----------------------------------------------------------------------------------------------
+# --- higher order -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

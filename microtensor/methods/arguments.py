@@ -56,7 +56,7 @@ def as_sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
 def is_int(value: Any) -> bool:
     """An integer, NumPy's and 0-d integer tensors included, but no boolean."""
     if isinstance(value, engine.Tensor):
-        return value.ndim == 0 and value.dtype.kind in "iu"  # type: ignore[no-any-return]
+        return value.ndim == 0 and value.dtype.kind in "iu"
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 

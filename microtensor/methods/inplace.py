@@ -30,13 +30,13 @@ class InPlace:
         if mode.grad:
             if root._requires_grad and root.grad_fn is None:
                 raise RuntimeError(
-                    f"{who}: a leaf tensor of shape {root.shape} that requires a gradient cannot be changed in "
-                    f"place while recording; do it under mt.no_grad(), or on a clone()"
+                    f"{who}: a leaf tensor of shape {root.shape} that requires a gradient cannot be changed "
+                    f"in place while recording; do it under mt.no_grad(), or on a clone()"
                 )
             if self.base is not None and root.grad_fn is not self.base[1]:
                 raise RuntimeError(
-                    f"{who}: this view of shape {self.shape} was taken before the tensor that it views was changed "
-                    f"in place; take it again"
+                    f"{who}: this view of shape {self.shape} was taken before the tensor that it views was "
+                    f"changed in place; take it again"
                 )
         if not self.array.flags.writeable:
             raise RuntimeError(
@@ -65,10 +65,12 @@ class InPlace:
     def _record_view(self: Any, who: str, root: Tensor, result: Tensor) -> None:
         """root ← root with `result` at the elements that this view shows, and the view from there again."""
         array: Any = root.array
-        if not array.flags.c_contiguous or any(s == 0 and n > 1 for s, n in zip(self.array.strides, self.shape, strict=True)):
+        if not array.flags.c_contiguous or any(
+            s == 0 and n > 1 for s, n in zip(self.array.strides, self.shape, strict=True)
+        ):
             raise RuntimeError(
-                f"{who}: cannot record a change of a view of shape {self.shape} whose elements overlap or whose "
-                f"memory is not in order; change the tensor it views by index (x[i] = …)"
+                f"{who}: cannot record a change of a view of shape {self.shape} whose elements overlap or "
+                f"whose memory is not in order; change the tensor it views by index (x[i] = …)"
             )
         # which elements of the flattened root: the view's own offset and strides, walked over 0 … size − 1
         first = (_address(self.array) - _address(array)) // array.itemsize
@@ -78,8 +80,9 @@ class InPlace:
         flat = ops.setitem(root.reshape(-1), result, index=places)
         changed, seen = flat.reshape(root.shape), ops.getitem(flat, index=places)
         root.grad_fn, root._requires_grad = changed.grad_fn, changed._requires_grad
-        self.grad_fn, self._requires_grad = seen.grad_fn, seen._requires_grad
-        self.base = root, root.grad_fn
+        view: Any = self
+        view.grad_fn, view._requires_grad = seen.grad_fn, seen._requires_grad
+        view.base = root, root.grad_fn
 
     def add_(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
         """x ← x + alpha · other, in place."""

@@ -84,7 +84,7 @@ class Reductions:
         return ops.logsumexp(self, axis=as_axes("logsumexp", self, dim), keepdims=keepdim)
 
     def softmax(self: Any, dim: int) -> Tensor:
-        """eˣ / Σ eˣ along the axis dim. Differs from PyTorch: a row of nothing but −∞ gives zeros, not NaN."""
+        """eˣ / Σ eˣ along the axis dim. Unlike in PyTorch, a row of nothing but −∞ gives zeros, not NaN."""
         return self._along(ops.softmax, as_axis("softmax", self, dim))
 
     def log_softmax(self: Any, dim: int) -> Tensor:

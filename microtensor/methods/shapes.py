@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import ops
-from microtensor.methods.arguments import as_axis, as_index, as_operand, as_sizes, is_int
+from microtensor.methods.arguments import as_axis, as_index, as_sizes
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -27,8 +27,10 @@ class Shapes:
         """As reshape, but an error where memory does not allow a view (use contiguous() first)."""
         y = self.reshape(*shape)
         if not np.shares_memory(y.array, self.array) and self.array.size:
-            raise RuntimeError(f"view: a tensor of shape {self.shape} and strides {self.array.strides} cannot be seen "
-                               f"as {as_sizes(shape)} without a copy; use reshape(), or contiguous().view()")  # fmt: skip
+            raise RuntimeError(
+                f"view: a tensor of shape {self.shape} and strides {self.array.strides} cannot be seen as "
+                f"{as_sizes(shape)} without a copy; use reshape(), or contiguous().view()"
+            )
         return y
 
     def flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -47,7 +49,8 @@ class Shapes:
         """With a new axis of length 1 at position dim."""
         if not -self.ndim - 1 <= dim <= self.ndim:
             raise IndexError(
-                f"unsqueeze: dim {dim} is out of range for {self.ndim} axes; use {-self.ndim - 1} … {self.ndim}"
+                f"unsqueeze: dim {dim} is out of range for {self.ndim} axes; use {-self.ndim - 1} … "
+                f"{self.ndim}"
             )
         at = dim % (self.ndim + 1)
         return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
@@ -108,7 +111,7 @@ class Shapes:
         return ops.flip(self, axes=tuple(as_axis("flip", self, d) for d in as_sizes(dims)))
 
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-        """Views of consecutive pieces along dim: all of split_size (the last may be shorter), or of the sizes listed."""
+        """Views of consecutive pieces along dim: of split_size (the last may be shorter) or of the sizes."""
         axis = as_axis("split", self, dim)
         length = self.shape[axis]
         if isinstance(split_size, int):
@@ -164,8 +167,8 @@ class Shapes:
 def _steps(index: Any) -> list[Any]:
     """An index as NumPy reads it; or as two, where PyTorch reads it otherwise: a view, then arrays.
 
-    PyTorch takes integers and None first, and leaves the other axes where they are. NumPy would count integers
-    among the arrays, and move the axis that they make to the front: x[0, :, ids].
+    PyTorch takes integers and None first, and leaves the other axes where they are. NumPy would count
+    integers among the arrays, and move the axis that they make to the front: x[0, :, ids].
     """
     parts = index if isinstance(index, tuple) else (index,)
     if ops.is_basic(index) or all(isinstance(p, np.ndarray | slice) or p is Ellipsis for p in parts):

@@ -1,4 +1,4 @@
-"""Functions of neural networks with PyTorch's names and arguments: checks and defaults here, formulas in `ops`."""
+"""Functions of neural networks with PyTorch's names: checks and defaults here, formulas in `ops`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
 def dropout(
     input: Tensor, p: float = 0.5, training: bool = True, generator: Generator | None = None
 ) -> Tensor:
-    """Each element is dropped with probability p, the others are divided by 1 − p; the identity if not training.
+    """Each element is dropped with probability p, the others divided by 1 − p; the identity if not training.
 
     Raises: ValueError unless 0 ≤ p ≤ 1. Source: Srivastava et al. 2014, §4.
     """
@@ -108,7 +108,8 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     if padding_idx is not None:
         if not -len(weight) <= padding_idx < len(weight):
             raise ValueError(
-                f"embedding: padding_idx {padding_idx} is outside 0 … {len(weight) - 1}; choose a row of the weight"
+                f"embedding: padding_idx {padding_idx} is outside 0 … {len(weight) - 1}; choose a row of "
+                "the weight"
             )
         padding_idx %= len(weight)
     return ops.embedding(weight, input, padding_idx=padding_idx)  # type: ignore[no-any-return]
@@ -121,7 +122,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """y = weight · (x − μ) / √(σ² + eps) + bias, with μ and σ² over the last axes (σ² divides by C, not C − 1).
+    """y = weight · (x − μ) / √(σ² + eps) + bias, μ and σ² over the last axes (σ² divides by C, not C − 1).
 
     Shapes: input (..., *normalized_shape), weight and bias normalized_shape → as input
     Raises: ValueError if the input does not end in normalized_shape, or weight or bias is not of it.
@@ -188,8 +189,10 @@ def nll_loss(input: Tensor, target: Tensor, *, ignore_index: int = -100, reducti
 def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Scores as (N, C) and targets as (N,), checked."""
     if input.ndim == 0 or target.shape != input.shape[:1] * (input.ndim > 1) + input.shape[2:]:
-        raise ValueError(f"{who}: input {input.shape} and target {target.shape} do not fit; the target has the "
-                         f"input's shape without its class axis (axis 1, or 0 if it is the only one)")  # fmt: skip
+        raise ValueError(
+            f"{who}: input {input.shape} and target {target.shape} do not fit; the target has the input's "
+            f"shape without its class axis (axis 1, or 0 if it is the only one)"
+        )
     if target.dtype.kind not in "iu":
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
     classes = input.shape[min(1, input.ndim - 1)]
@@ -215,7 +218,7 @@ def _mean_of_kept(
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(input − target)². Shapes: equal. Differs from PyTorch: unequal shapes are an error, not a broadcast."""
+    """(input − target)². Shapes: equal. Unlike in PyTorch, unequal shapes are an error, not a broadcast."""
     if input.shape != target.shape:
         raise ValueError(
             f"mse_loss: input {input.shape} and target {target.shape} differ; reshape one of them"
@@ -224,14 +227,15 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the class, 0 elsewhere, int64. Shapes: (...) → (..., num_classes); −1 takes the largest class + 1."""
+    """1 at the class, 0 elsewhere, int64. Shapes: (...) → (..., num_classes); −1: the largest class + 1."""
     ids = tensor.array
     n = int(ids.max()) + 1 if num_classes == -1 else num_classes
     if ids.size and not (ids.min() >= 0 and ids.max() < n):
         raise ValueError(
             f"one_hot: classes {ids.min()} … {ids.max()} do not fit into 0 … {n - 1}; enlarge num_classes"
         )
-    return engine.make((ids[..., None] == np.arange(n)).astype(np.int64), None, None)  # type: ignore[no-any-return]
+    hot = (ids[..., None] == np.arange(n)).astype(np.int64)
+    return engine.make(hot, None, None)  # type: ignore[no-any-return]
 
 
 # --- attention ----------------------------------------------------------------------------------------------
@@ -249,7 +253,8 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(Q Kᵀ / √d_k + mask) V; a boolean mask is True where a query may attend.
 
-    Shapes: query (..., T, D), key (..., S, D), value (..., S, E), attn_mask broadcast to (..., T, S) → (..., T, E)
+    Shapes: query (..., T, D), key (..., S, D), value (..., S, E), attn_mask broadcast to (..., T, S)
+    → (..., T, E)
     is_causal lets query t see keys 0 … t (aligned top-left). A query that may attend to nothing gives zeros.
     Raises: ValueError for is_causal beside a mask. Source: "Attention Is All You Need", eq. 1.
     """

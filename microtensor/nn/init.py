@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from microtensor.engine import Array
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor
 
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 
-def _write(tensor: Tensor, values: np.ndarray) -> Tensor:  # type: ignore[type-arg]
+def _write(tensor: Tensor, values: Array) -> Tensor:
     tensor.array[...] = values
     tensor.version[0] += 1
     return tensor
@@ -102,8 +103,8 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 def _kaiming_std(who: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     gains = {"leaky_relu": math.sqrt(2.0 / (1.0 + a * a)), "relu": math.sqrt(2.0), "linear": 1.0}
     if nonlinearity not in gains or mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"{who}: nonlinearity {nonlinearity!r}, mode {mode!r}; choose among {sorted(gains)} and "
-                         f"fan_in, fan_out")  # fmt: skip
+        raise ValueError(f"{who}: nonlinearity {nonlinearity!r}, mode {mode!r}; choose among {sorted(gains)} "
+                         f"and fan_in, fan_out")  # fmt: skip
     fan_in, fan_out = _fans(who, tensor)
     return gains[nonlinearity] / math.sqrt(fan_in if mode == "fan_in" else fan_out)
 

@@ -1,4 +1,4 @@
-"""Layers: a parameter or two around a function of `functional`. PyTorch's names, shapes and initial values."""
+"""Layers: parameters around a function of `functional`. PyTorch's names, shapes and initial values."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Embedding(Module):
 
 
 class LayerNorm(Module):
-    """y = weight · (x − μ)/√(σ² + eps) + bias over the last axes. Shapes: (..., *normalized_shape) → the same.
+    """y = weight · (x − μ)/√(σ² + eps) + bias over the last axes. Shapes: (..., *normalized_shape) → same.
 
     Source: Ba, Kiros & Hinton 2016, §3; see `functional.layer_norm` for where we differ.
     """

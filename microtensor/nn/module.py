@@ -78,7 +78,8 @@ class Module:
         tables = self.__dict__
         if "_parameters" not in tables:
             raise AttributeError(
-                f"{type(self).__name__}: cannot set {name!r} before the module exists; call super().__init__() first"
+                f"{type(self).__name__}: cannot set {name!r} before the module exists; call "
+                "super().__init__() first"
             )
         if isinstance(value, Parameter):
             self._move(name, self._parameters, value)
@@ -218,8 +219,8 @@ class Module:
             faults += [f"{n} is unexpected" for n in given if n not in own]
         if faults:
             raise RuntimeError(
-                f"load_state_dict: {type(self).__name__} does not fit: {'; '.join(faults)}; load what was saved from "
-                f"the same architecture, or strict=False for missing and unexpected names"
+                f"load_state_dict: {type(self).__name__} does not fit: {'; '.join(faults)}; load what was "
+                f"saved from the same architecture, or strict=False for missing and unexpected names"
             )
         with no_grad():
             for name, tensor in own.items():
@@ -298,7 +299,7 @@ class Module:
         return result
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(module, args) before each forward; what it returns, if not None, replaces the arguments."""
+        """Call hook(module, args) before each forward; what it returns, unless None, replaces args."""
         return RemovableHandle(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:

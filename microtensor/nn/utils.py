@@ -21,9 +21,9 @@ def _gradients(parameters: Any) -> list[Tensor]:
 
 
 def clip_grad_norm_(parameters: Any, max_norm: float, error_if_nonfinite: bool = False) -> Tensor:
-    """Scale all gradients by min(1, max_norm / norm), norm = √(Σ g²) over all of them; returns the norm (a scalar).
+    """Scale all gradients by min(1, max_norm / norm), norm = √(Σ g²) over all; returns the norm (a scalar).
 
-    Raises: RuntimeError if the norm is NaN or infinite and error_if_nonfinite; else such gradients stay as they are.
+    Raises: RuntimeError if the norm is NaN or infinite and error_if_nonfinite; else such gradients stay.
     Source: Pascanu et al. 2013, §3.2. The sum runs in float64, whatever the gradients' dtype.
     """
     gradients = _gradients(parameters)
@@ -37,7 +37,8 @@ def clip_grad_norm_(parameters: Any, max_norm: float, error_if_nonfinite: bool =
         for g in gradients:
             g.array *= float(max_norm) / (norm + 1e-6)
             g.version[0] += 1
-    return engine.make(np.asarray(norm, gradients[0].dtype if gradients else np.float32), None, None)  # type: ignore[no-any-return]
+    dtype = gradients[0].dtype if gradients else np.float32
+    return engine.make(np.asarray(norm, dtype), None, None)  # type: ignore[no-any-return]
 
 
 def clip_grad_value_(parameters: Any, clip_value: float) -> None:

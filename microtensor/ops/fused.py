@@ -42,7 +42,7 @@ def _gradient_and_scores(rng: Rng) -> Samples:
 
 @op("softmax", floats=True, samples=_rows_of_scores)
 def softmax(x, *, axis):
-    """y = eˣ / Σ eˣ along the axis; a row that is −∞ everywhere gives zeros          gradient: y · (g − Σ g·y)
+    """y = eˣ / Σ eˣ along the axis; a row of nothing but −∞ gives zeros          gradient: y · (g − Σ g·y)
 
     Source: "Attention Is All You Need", §3.2.1; the lecture, scaled dot-product attention.
     """

@@ -67,8 +67,8 @@ def linear(x, w, b):
     W is (out, in), as in PyTorch. Source: the lecture's Q = X W^Q, with W^Q = Wᵀ.
     """
     if x.shape[-1:] != w.shape[1:]:
-        raise ValueError(f"linear: input {x.shape} ends in {x.shape[-1:]}, weight {w.shape} takes {w.shape[1:]}; "
-                         f"make the last axis of the input in_features")  # fmt: skip
+        raise ValueError(f"linear: input {x.shape} ends in {x.shape[-1:]}, weight {w.shape} takes "
+                         f"{w.shape[1:]}; make the last axis of the input in_features")  # fmt: skip
     if b is not None and b.dtype != x.dtype:
         raise TypeError(f"linear: input {x.dtype} and bias {b.dtype} differ; convert one with .to(dtype)")
     y = _product(rows(x), w.T)  # (N, in) (in, out) → (N, out)
@@ -101,7 +101,7 @@ def linear_samples(rng):
 
 @op("embedding")
 def embedding(weight, ids, *, padding_idx):
-    """Y = W[ids]: one row of W for each id          gradient: rows of g added up by id, none for padding_idx"""
+    """Y = W[ids]: one row of W for each id          gradient: rows of g added up by id, 0 for padding_idx"""
     return weight[ids]
 
 

@@ -100,7 +100,7 @@ def prod_vjp(g, x, *, axis, keepdims):
 
 
 def _as_rows(x: Any, axis: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
-    """x with the reduced axes joined into its last one; and how to go back: the shape before the join, the axes."""
+    """x with the reduced axes joined into its last one; and, to go back, the shape before and the axes."""
     axes = range(x.ndim) if axis is None else [a % x.ndim for a in _tuple(axis)]
     order = [a for a in range(x.ndim) if a not in axes] + list(axes)
     moved = permute(x, axes=tuple(order))

@@ -61,7 +61,7 @@ def clamp_samples(rng):
 
 @op("where", broadcasts=True, promotes=slice(1, None))
 def where(c, a, b):
-    """y = a where c, else b          gradient: g where c, else 0; 0 where c, else g (selected, never multiplied)"""
+    """y = a where c, else b          gradient: g where c, else 0; 0 where c, else g (never multiplied)"""
     return np.where(c, a, b)
 
 
@@ -174,12 +174,14 @@ def floor_divide(a, b):
     """y = ⌊a / b⌋, rounded down also where it is negative"""
     refuse_booleans("floor_divide", a, b)
     if np.result_type(a, b).kind != "f" and not np.all(b):
-        raise ValueError("floor_divide: an integer divided by 0; use / for inf, or where() to choose another value")
+        raise ValueError(
+            "floor_divide: an integer divided by 0; use / for inf, or where() to choose another value"
+        )
     return np.floor_divide(a, b)
 
 
 def refuse_booleans(who: str, *operands: Any) -> None:
-    """NumPy would compute in int8, which is no dtype of ours; integers and floats beside a boolean are fine."""
+    """NumPy would compute in int8, which is no dtype of ours; a boolean beside a number is fine."""
     if all(isinstance(a, bool) or getattr(a, "dtype", None) == np.bool_ for a in operands):
         raise TypeError(f"{who}: booleans have none; convert them with .long()")
 

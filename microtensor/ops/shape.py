@@ -54,7 +54,7 @@ def mT(x: Any) -> Any:
 
 @op("expand", view=True, broadcasts=True, promotes=slice(0, 0))
 def expand(x, *, shape):
-    """x repeated along axes of length 1 and new leading ones, without a copy          gradient: g, summed there"""
+    """x repeated along axes of length 1 and new leading ones, uncopied          gradient: g, summed there"""
     return np.broadcast_to(x, shape)
 
 
@@ -122,7 +122,7 @@ def cat_samples(rng):
 
 @op("getitem", label="index", view=True)
 def getitem(x, *, index):
-    """y = x[index], as NumPy indexes          gradient: g added up where it came from (repeated indices add)"""
+    """y = x[index], as NumPy indexes          gradient: g added up where it came from (repeated too)"""
     if not is_basic(index):
         return x[index]
     parts = index if isinstance(index, tuple) else (index,)

@@ -1,0 +1,7 @@
+"""Proofs for gradients: numerical derivatives, and the contract that every op keeps."""
+
+from microtensor.testing.close import assert_close
+from microtensor.testing.contract import check_op
+from microtensor.testing.numeric import gradcheck, gradgradcheck
+
+__all__ = ["assert_close", "check_op", "gradcheck", "gradgradcheck"]

@@ -1,0 +1,252 @@
+"""The contract that every op keeps, checked on the op's own samples; and the check of the check, by sabotage.
+
+Everything is checked in float64; a claim about float32 is a claim about dtypes, not digits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from microtensor.engine import Array, Op
+from microtensor.mode import composites
+from microtensor.tensor import Tensor, as_tensor
+from microtensor.testing.close import assert_close
+from microtensor.testing.numeric import as_leaf, away_from_zero, gradcheck, gradgradcheck
+
+__all__ = ["check_op"]
+
+
+class _Sample:
+    """One call of an op: arrays and scalars as its samples give them, and the same as tensors."""
+
+    def __init__(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> None:
+        self.op, self.params = op, params
+        self.args = tuple(np.asarray(a) if isinstance(a, np.generic) else a for a in args)
+        self.floats = [
+            i for i, a in enumerate(self.args) if isinstance(a, np.ndarray) and a.dtype.kind == "f"
+        ]
+
+    def tensors(self, args: Sequence[Any] | None = None, only: int | None = None) -> list[Any]:
+        """Arrays as tensors; the floating ones (or the one numbered `only`) require a gradient."""
+        made: list[Any] = []
+        for i, a in enumerate(self.args if args is None else args):
+            wants = i in self.floats and only in (None, i)
+            made.append(as_leaf(as_tensor(a), wants) if isinstance(a, np.ndarray) else a)
+        return made
+
+    def call(self, *args: Any) -> Tensor:
+        """The op on tensors, with this sample's parameters."""
+        y: Tensor = self.op(*args, **self.params)
+        return y
+
+    def backward(self, args: Sequence[Any], u: Array, only: int | None = None) -> tuple[Array, list[Any]]:
+        """Value, and the gradient of ⟨u, y⟩ by every floating input (None where none was asked for)."""
+        inputs = self.tensors(args, only)
+        y = self.call(*inputs)
+        u = np.array(u, y.dtype)
+        u.flags.writeable = False  # nobody writes into a gradient that was handed to him
+        if y.requires_grad:
+            y.backward(as_tensor(u))
+        return y.array, [None if inputs[i].grad is None else inputs[i].grad.array for i in self.floats]
+
+    def __repr__(self) -> str:
+        given = [f"{a.dtype}{a.shape}" if isinstance(a, np.ndarray) else repr(a) for a in self.args]
+        return f"{self.op.name}({', '.join([*given, *(f'{k}={v!r}' for k, v in self.params.items())])})"
+
+
+def check_op(op: Op, seed: int = 0) -> None:
+    """The op contract, on every sample of the op; an AssertionError names claim, call and numbers.
+
+    The value is finite, the same at every call and leaves the inputs as they were. The gradient equals
+    central differences, so does the second; both are right for each input alone. float32 stays float32,
+    forward and backward. Strided, reversed, Fortran-ordered and read-only inputs give the same. Broadcasting
+    is undone right. A composite agrees with its kernel, forward and backward. And the check itself has teeth:
+    a VJP that is wrong by 1 % is caught.
+    """
+    if op.samples_function is None:
+        raise ValueError(f"check_op: {op.name} has no samples; give it some with @{op.__name__}.samples")
+    samples = [_Sample(op, args, params) for args, params in op.samples_function(np.random.default_rng(seed))]
+    if not samples:
+        raise ValueError(f"check_op: the samples of {op.name} are empty; yield at least one (args, params)")
+    for sample in samples:
+        for claim in _CLAIMS:
+            try:
+                claim(sample, np.random.default_rng(seed))
+            except Exception as error:
+                title = (claim.__doc__ or "").split("\n")[0]
+                raise AssertionError(f"check_op: {title} — not so for {sample!r}: {error}") from error
+    if op.vjp_function is not None:
+        _check_sabotage(op, samples)
+
+
+def _cotangent(sample: _Sample, rng: np.random.Generator) -> Array:
+    y = np.asarray(sample.op(*sample.args, **sample.params))
+    return away_from_zero(rng, y.shape)
+
+
+def _claim_value(sample: _Sample, rng: np.random.Generator) -> None:
+    """the value is finite, the same every time, on arrays as on tensors, and the inputs stay as they were"""
+    before = copy.deepcopy(sample.args)
+    first = np.asarray(sample.op(*sample.args, **sample.params))
+    second = np.asarray(sample.op(*sample.args, **sample.params))
+    recorded = sample.call(*[as_tensor(a) if isinstance(a, np.ndarray) else a for a in sample.args]).array
+    assert np.isfinite(first).all(), "a value is not finite; choose samples inside the op's domain"
+    assert first.tobytes() == second.tobytes(), "two calls gave two results"
+    assert first.tobytes() == recorded.tobytes(), "tensors gave another result than arrays"
+    sample.backward(sample.args, _cotangent(sample, rng))
+    for a, b in zip(sample.args, before, strict=True):
+        assert not isinstance(a, np.ndarray) or a.tobytes() == b.tobytes(), "an input was changed"
+
+
+def _claim_gradient(sample: _Sample, rng: np.random.Generator) -> None:
+    """the gradient equals central differences"""
+    if sample.floats:
+        gradcheck(sample.call, sample.tensors(), full=True)
+
+
+def _claim_second_order(sample: _Sample, rng: np.random.Generator) -> None:
+    """the second derivative equals central differences of the first"""
+    if sample.floats:
+        gradgradcheck(sample.call, sample.tensors())
+        for i in sample.floats:
+            gradgradcheck(sample.call, sample.tensors(only=i))
+
+
+def _claim_each_alone(sample: _Sample, rng: np.random.Generator) -> None:
+    """an input gets the same gradient when it is the only one that asks for one"""
+    u = _cotangent(sample, rng)
+    _, together = sample.backward(sample.args, u)
+    for k, i in enumerate(sample.floats):
+        _, alone = sample.backward(sample.args, u, only=i)
+        assert_close(alone[k], together[k], msg=f"input {i}")
+
+
+def _claim_float32(sample: _Sample, rng: np.random.Generator) -> None:
+    """float32 stays float32, forward and backward, and is the float64 result to its digits"""
+    u = _cotangent(sample, rng)
+    exact, gradients = sample.backward(sample.args, u)
+    rounded = [a.astype(np.float32) if i in sample.floats else a for i, a in enumerate(sample.args)]
+    y, short = sample.backward(rounded, u)
+    wanted = sample.params.get("dtype", np.float32)
+    assert y.dtype == wanted, f"float32 inputs gave {y.dtype}"
+    # 24 bits, and sums of some dozens of terms: 1e-4 is far above rounding and far below any wrong formula
+    assert_close(y, exact, rtol=1e-4, atol=1e-4, check_dtype=False, msg="value")
+    for k, (a, b) in enumerate(zip(short, gradients, strict=True)):
+        assert a.dtype == np.float32, f"input {sample.floats[k]}: a float32 input got a {a.dtype} gradient"
+        assert_close(a, b, rtol=1e-3, atol=1e-3, check_dtype=False, msg=f"gradient {sample.floats[k]}")
+
+
+def _layouts(a: Array) -> Iterator[tuple[str, Array]]:
+    """The same elements in other memory: every second one of a larger array, backwards, by columns …"""
+    wide = np.zeros((*a.shape[:-1], 2 * a.shape[-1]) if a.ndim else (2,), a.dtype)
+    wide[..., ::2] = a if a.ndim else a.reshape(1)
+    yield "strided", (wide[..., ::2] if a.ndim else wide[::2].reshape(()))
+    yield "reversed", np.asarray(np.flip(np.array(np.flip(a), order="C")))
+    yield "in Fortran order", np.asarray(a, order="F")
+    locked = a.copy()
+    locked.flags.writeable = False
+    yield "read-only", locked
+
+
+def _claim_layouts(sample: _Sample, rng: np.random.Generator) -> None:
+    """inputs that are strided, reversed, in Fortran order or read-only give the same"""
+    u = _cotangent(sample, rng)
+    exact, gradients = sample.backward(sample.args, u)
+    for i, a in enumerate(sample.args):
+        if not isinstance(a, np.ndarray):
+            continue
+        for layout, other in _layouts(a):
+            args = [other if j == i else b for j, b in enumerate(sample.args)]
+            y, again = sample.backward(args, u)
+            # other strides add up in another order: the last bits of float64 may differ
+            assert_close(y, exact, rtol=1e-12, atol=1e-12, msg=f"input {i} {layout}")
+            assert_close(again, gradients, rtol=1e-12, atol=1e-12, msg=f"input {i} {layout}, gradient")
+
+
+def _claim_broadcasting(sample: _Sample, rng: np.random.Generator) -> None:
+    """the gradient of a broadcast input is the sum over its copies"""
+    u = _cotangent(sample, rng)
+    y, gradients = sample.backward(sample.args, u)
+    for k, i in enumerate(sample.floats):
+        assert gradients[k].shape == sample.args[i].shape, f"input {i}: the gradient is {gradients[k].shape}"
+    if not sample.op.broadcasts or sample.op.promotes == slice(0, 0):
+        return  # what brings no inputs to one dtype (matmul, setitem) broadcasts parts: its gradcheck says so
+    copies = [np.broadcast_to(a, y.shape).copy() if isinstance(a, np.ndarray) else a for a in sample.args]
+    same, each = sample.backward(copies, u)
+    assert_close(same, y, msg="value with inputs broadcast beforehand")
+    for k, i in enumerate(sample.floats):
+        total = np.zeros(sample.args[i].shape)
+        for at in np.ndindex(y.shape):  # the definition, element by element
+            own = at[len(at) - total.ndim :]
+            total[tuple(0 if n == 1 else j for j, n in zip(own, total.shape, strict=True))] += each[k][at]
+        assert_close(gradients[k], total, rtol=1e-12, atol=1e-12, msg=f"input {i}")
+
+
+def _claim_composite(sample: _Sample, rng: np.random.Generator) -> None:
+    """the composite gives the kernel's value and gradients"""
+    if sample.op.composite_function is None:
+        return
+    u = _cotangent(sample, rng)
+    y, gradients = sample.backward(sample.args, u)
+    with composites():
+        z, others = sample.backward(sample.args, u)
+    assert_close(z, y, rtol=1e-10, atol=1e-10, msg="value")
+    assert_close(others, gradients, rtol=1e-9, atol=1e-9, msg="gradient")
+
+
+_CLAIMS = (
+    _claim_value,
+    _claim_gradient,
+    _claim_each_alone,
+    _claim_broadcasting,
+    _claim_second_order,
+    _claim_float32,
+    _claim_layouts,
+    _claim_composite,
+)
+
+
+# --- the check of the check ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def _spoiled(op: Op, position: int) -> Iterator[None]:
+    """Inside the block the op's gradient for one input is 1 % too large."""
+    right = op.vjp_function
+    assert right is not None
+
+    def wrong(*args: Any, **params: Any) -> tuple[Any, ...]:
+        gradients = list(right(*args, **params))
+        g = gradients[position]
+        g = g() if callable(g) else g
+        gradients[position] = None if g is None else g * 1.01
+        return tuple(gradients)
+
+    op.vjp_function = wrong
+    try:
+        yield
+    finally:
+        op.vjp_function = right
+
+
+def _check_sabotage(op: Op, samples: Sequence[_Sample]) -> None:
+    """For every differentiable input, some sample must expose a gradient that is wrong by 1 %."""
+    for position in sorted({i for sample in samples for i in sample.floats}):
+        with _spoiled(op, position):
+            caught = False
+            for sample in samples:
+                if position in sample.floats and not caught:
+                    try:
+                        gradcheck(sample.call, sample.tensors(only=position), full=True)
+                    except AssertionError:
+                        caught = True
+        if not caught:
+            raise AssertionError(
+                f"check_op: {op.name}: its gradient for input {position} made wrong by 1 % passes every "
+                f"sample; add a sample where that gradient is not zero"
+            )
