@@ -1,4 +1,4 @@
-"""The op contract, on every op that was ever declared; and that the contract itself catches what it should."""
+"""The op contract, on every op that was ever declared; and that the contract catches what it should."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_class_that_does_not_exist_is_an_error(target):
 
 
 def test_a_loss_over_nothing_is_nan():
-    """https://github.com/pytorch/pytorch/issues/75181: 0/0, as PyTorch decided; documented in cross_entropy"""
+    """https://github.com/pytorch/pytorch/issues/75181: 0/0, as in PyTorch; documented in cross_entropy"""
     assert math.isnan(F.cross_entropy(mt.zeros(2, 3), mt.tensor([-100, -100])).item())
 
 

@@ -1,4 +1,4 @@
-"""Tensors as Python and NumPy objects: hashing, truth, iteration, ndarray on the left; each with its report."""
+"""Tensors as Python and NumPy objects: hashing, truth, iteration, ndarray on the left; with the reports."""
 
 from __future__ import annotations
 

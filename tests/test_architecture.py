@@ -1,0 +1,213 @@
+"""The plan of the house, checked: who imports whom, what `import microtensor` loads, how large things are."""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A module may import from levels below its own, and from its own room. The longest prefix decides.
+LEVELS = {
+    "microtensor.mode": 0,
+    "microtensor.dtypes": 0,
+    "microtensor.random": 0,
+    "microtensor.kernels": 0,
+    "microtensor.engine": 1,
+    "microtensor.walk": 2,
+    "microtensor.ops": 3,
+    "microtensor.methods": 4,
+    "microtensor.autograd": 4,
+    "microtensor.tensor": 5,
+    "microtensor.create": 6,
+    "microtensor.functions": 6,
+    "microtensor": 7,  # the public names; who imports them stands above
+    "microtensor.nn": 8,
+    "microtensor.optim": 8,
+    "microtensor.data": 8,
+    "microtensor.testing": 8,
+    "microtensor.train": 9,
+    "microtensor.viz": 9,
+    "microtensor.utils": 9,
+    "models": 10,
+    "tools": 11,
+    "examples": 11,
+}
+# imports that a function makes when it is called, or a name that is loaded when it is first used
+LAZY = {("microtensor", "*"), ("microtensor.autograd", "microtensor.testing")}
+EVENING = [
+    *(
+        "mode",
+        "dtypes",
+        "engine",
+        "walk",
+        "autograd",
+        "tensor",
+        "ops/elementwise",
+        "ops/reduce",
+        "ops/linalg",
+    ),
+    "nn/module",
+]
+HEAVY = ["numba", "llvmlite", "graphviz", "pygraphviz", "matplotlib", "babel", "tqdm", "safetensors", "torch"]
+
+NO_CODE = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
+}
+
+PYTHON = sorted(p for d in ("microtensor", "models", "tools", "examples") for p in (ROOT / d).rglob("*.py"))
+PACKAGE = [p for p in PYTHON if p.is_relative_to(ROOT / "microtensor")]
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    for n in range(len(parts), 0, -1):
+        if ".".join(parts[:n]) in LEVELS:
+            return ".".join(parts[:n])
+    return ""
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Every module that a file imports, also inside functions, but not for type checkers only."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    unseen = {id(n) for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)
+              for n in ast.walk(n)}  # fmt: skip
+    for node in ast.walk(tree):
+        if id(node) in unseen:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; name the module in full"
+            for alias in node.names:  # `from microtensor import ops` imports microtensor.ops
+                inner = f"{node.module}.{alias.name}"
+                yield (
+                    inner
+                    if (ROOT / inner.replace(".", "/")).exists() or _file(inner).exists()
+                    else node.module
+                )
+
+
+def _file(module: str) -> Path:
+    return ROOT / (module.replace(".", "/") + ".py")
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_downward(path):
+    own = room_of(name_of(path))
+    for module in imports_of(path):
+        room = room_of(module)
+        if not room or room == own or (own, "*") in LAZY or (own, room) in LAZY:
+            continue
+        if own == "microtensor":
+            continue
+        assert LEVELS[room] < LEVELS[own], (
+            f"{name_of(path)} (level {LEVELS[own]}) imports {module} (level {LEVELS[room]})"
+        )
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda p: str(p.relative_to(ROOT)))
+def test_numba_is_known_in_kernels_only(path):
+    if not path.is_relative_to(ROOT / "microtensor" / "kernels"):
+        assert not [m for m in imports_of(path) if m.split(".")[0] in ("numba", "llvmlite")]
+
+
+def test_kernels_know_nothing_of_the_engine():
+    for path in PACKAGE:
+        if path.is_relative_to(ROOT / "microtensor" / "kernels"):
+            assert {room_of(m) for m in imports_of(path)} <= {"", "microtensor.kernels"}, path
+
+
+def test_ops_and_the_engine_never_name_a_layer_a_model_or_a_drawing():
+    for path in PACKAGE:
+        if LEVELS[room_of(name_of(path))] <= 3:
+            assert not {room_of(m) for m in imports_of(path)} & {
+                "microtensor.nn",
+                "models",
+                "microtensor.viz",
+            }, path
+
+
+def test_import_microtensor_loads_nothing_heavy():
+    code = f"""
+import sys
+import microtensor as mt
+loaded = [m for m in {HEAVY!r} if m in sys.modules]
+assert not loaded, loaded
+x = mt.tensor([1.0, 2.0], requires_grad=True)
+(x * x).sum().backward()
+loaded = [m for m in {HEAVY!r} if m in sys.modules]
+assert not loaded, f"arithmetic loads {{loaded}}"
+import microtensor.nn, microtensor.optim
+loaded = [m for m in {HEAVY!r} if m in sys.modules]
+assert not loaded, f"nn and optim load {{loaded}}"
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_have_at_most_400_lines_and_functions_60(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400, "split the file"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 60, f"{node.name}: split the function"
+
+
+def lines_of_code(path: Path) -> int:
+    """Lines that are neither blank nor comment nor docstring: a budget must not reward leaving those out."""
+    text = path.read_text(encoding="utf-8")
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and ast.get_docstring(node) is not None
+        ):
+            docstrings |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in NO_CODE:
+            code |= set(range(token.start[0], token.end[0] + 1))
+    return len(code - docstrings)
+
+
+def test_the_evening_path_is_read_in_an_evening():
+    path = [ROOT / "microtensor" / f"{name}.py" for name in EVENING]
+    path += [ROOT / "models" / f"{name}.py" for name in ("attention", "transformer")]
+    assert sum(map(lines_of_code, path)) <= 2000
+
+
+def test_the_package_is_small():
+    """7000 lines of code without the drawing, which only reads the tape and has a budget of its own."""
+    drawing = [p for p in PACKAGE if p.is_relative_to(ROOT / "microtensor" / "viz")]
+    assert sum(map(lines_of_code, drawing)) <= 2000
+    assert sum(map(lines_of_code, PACKAGE)) - sum(map(lines_of_code, drawing)) <= 7000
+
+
+def test_no_committed_file_names_a_place_on_somebodys_machine():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    places = ["/" + "work/", "/" + "tmp/dev", "shared" + "/"]
+    for name in listed.splitlines():
+        path = ROOT / name
+        if path.suffix in (".py", ".md", ".toml", ".yml", ".yaml") and path.exists():
+            text = path.read_text(encoding="utf-8")
+            assert not [p for p in places if p in text], name
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_module_says_what_it_is(path):
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert doc, "write a module docstring"
