@@ -273,6 +273,8 @@ _LAZY = ("data", "kernels", "nn", "ops", "optim", "testing", "train", "utils", "
 
 
 def __getattr__(name: str) -> object:
+    if name in ("load", "save"):
+        return getattr(import_module(f"{__name__}.train"), name)
     if name in _LAZY:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
