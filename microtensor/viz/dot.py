@@ -150,7 +150,8 @@ class _Writer:
 
     def _arrow(self, arrow: Arrow) -> str:
         tail = arrow.tail
-        port = f":{arrow.port}:{PORT_SIDE[self.direction]}" if arrow.port else ""
+        side = "e" if tail.stacked else PORT_SIDE[self.direction]
+        port = f":{arrow.port}:{side}" if arrow.port else ""
         colour = self.theme.kinds[tail.kind].stroke
         parts = [f'id="{arrow.id}", class=fwd, color="{colour}"']
         parts += ["weight=10"] if arrow in self.layout.heavy else []

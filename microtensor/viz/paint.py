@@ -25,8 +25,7 @@ def paint(graph: Graph, folded: Folded, names: Names, shapes: Shapes, *, level: 
     painter.draw_groups()
     painter.draw_arrows()
     painter.draw_output()
-    said = [g for g in folded.groups if g.last.op is not None][:50]
-    lines = [names.line(g, html=False) for g in said]
+    said = [box.tooltip.split("\n")[0] for box in painter.order if box.classes.startswith("op ")]
     return Picture(
         what,
         level,
@@ -34,7 +33,7 @@ def paint(graph: Graph, folded: Folded, names: Names, shapes: Shapes, *, level: 
         painter.arrows,
         painter.clusters,
         painter.caption(),
-        lines,
+        said[:50],
         names.code,
         painter.order,
     )
@@ -170,7 +169,8 @@ class _Painter:
         if length(line) <= LONGEST_LINE:
             return [line]
         words = line.split(" ")  # tags hold no spaces
-        breaks = [i for i in range(1, len(words)) if words[i - 1] not in ("+", "−", "/", "∘", "=", "+=")]
+        signs = ("+", "−", "/", "∘", "=", "+=")
+        breaks = [i for i in range(1, len(words)) if words[i - 1] not in signs and words[i] != "="]
         halves = [(" ".join(words[:i]), " ".join(words[i:])) for i in breaks]
         return list(min(halves, key=lambda half: _unevenness(*half))) if halves else [line]
 

@@ -13,9 +13,11 @@ import unicodedata
 __all__ = ["clean", "html", "identifier", "one_line", "plain", "quote", "safe", "scripts"]
 
 LONGEST = 60
-# A letter with its accents, or a word; then _sub and ^super of a few letters and digits each.
+# A letter with accents and _sub, or a word with a short one (split_h, not layer_norm); then ^super.
 SYMBOL = re.compile(
-    r"(?P<base>d?[^\W\d_][\u0300-\u036f]*|[a-z]+)(?:_(?P<sub>[^\W_]{1,5}))?(?:\^(?P<sup>[^\W_]{1,3}))?"
+    r"(?:(?P<letter>d?[^\W\d_][\u0300-\u036f]*)(?:_(?P<sub>[^\W_]{1,5}))?"
+    r"|(?P<word>[a-z]+)(?:_(?P<short>[^\W_]{1,2}))?)"
+    r"(?:\^(?P<sup>[^\W_]{1,3}))?"
 )
 
 
@@ -26,7 +28,9 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 def one_line(text: str, longest: int = LONGEST) -> str:
     """Line breaks and tabs become spaces, what cannot be printed �, nothing ∅; cut at `longest`."""
-    text = "".join(" " if c in "\n\r\t\v\f\x85\u2028\u2029" else _printable(c) for c in str(text))
+    text = str(text)
+    if not text.isprintable():
+        text = "".join(" " if c in "\n\r\t\v\f\x85\u2028\u2029" else _printable(c) for c in text)
     text = " ".join(text.split())
     if len(text) > longest:
         text = text[: longest - 1] + "…"
@@ -63,7 +67,9 @@ def identifier(symbol: str) -> str:
 def scripts(symbol: str) -> tuple[str, str, str] | None:
     """(base, subscript, superscript) of what is written like a symbol, else None."""
     match = SYMBOL.fullmatch(symbol)
-    return (match["base"], match["sub"] or "", match["sup"] or "") if match else None
+    if match is None:
+        return None
+    return match["letter"] or match["word"], match["sub"] or match["short"] or "", match["sup"] or ""
 
 
 def html(symbol: str) -> str:
