@@ -166,7 +166,8 @@ class Op:
         if needed and self.vjp_function is None:
             return self._by_composite(args, params)
         try:
-            y = mode.quiet.run(self.forward, *arrays, **params)
+            run = mode.quiet.run
+            y = run(self.forward, *arrays, **params) if params else run(self.forward, *arrays)
         except (ValueError, IndexError, TypeError, OverflowError) as error:
             raise self._explain(error, arrays) from error
         except RuntimeError as error:  # a forward that calls ops on tensors: they are quiet already
@@ -290,7 +291,7 @@ class Entry:
     ) -> None:
         self.op, self.params, self.shape, self.dtype = op, params, y.shape, y.dtype
         self.index = next(_clock)  # an input is always older than its output
-        self.inputs = tuple([_node(a) for a in args])
+        self.inputs = tuple([_node(a) if isinstance(a, Tensor) else a for a in args])
         self.place = _caller()
         self.checks: list[tuple[list[int], int]] = []  # (version counter, its value now) of what is kept
         saved: list[Any] = []
@@ -334,10 +335,8 @@ class Entry:
         return [a for a in flat if isinstance(a, np.ndarray)]
 
 
-def _node(a: Any) -> Any:
-    if isinstance(a, Tensor):
-        return a.grad_fn or (a if a._requires_grad else weakref.ref(a))
-    return a
+def _node(tensor: Any) -> Any:
+    return tensor.grad_fn or (tensor if tensor._requires_grad else weakref.ref(tensor))
 
 
 def _bare(a: Any) -> Any:

@@ -138,6 +138,8 @@ def layer_norm(
             raise ValueError(
                 f"layer_norm: {name} has shape {part.shape}, not {shape}; make it normalized_shape"
             )
+        if part is not None and part.dtype != input.dtype:
+            raise TypeError(f"layer_norm: input {input.dtype} and {name} {part.dtype} differ; convert one")
     size = math.prod(shape)
     w = engine.make(np.ones(size, input.dtype), None, None) if weight is None else weight.reshape(size)
     b = engine.make(np.zeros(size, input.dtype), None, None) if bias is None else bias.reshape(size)

@@ -206,8 +206,8 @@ def detach(x):
 
 @op("clone")
 def clone(x):
-    """A copy          gradient: g"""
-    return np.array(x)
+    """A copy, in row-major order          gradient: g"""
+    return np.array(x, order="C")
 
 
 @clone.vjp
