@@ -43,7 +43,8 @@ __all__ = [
 def _leaf(who: str, array: Any, dtype: Any, requires_grad: bool, device: Any) -> Tensor:
     check_device(who, device)
     array = np.asarray(array)
-    t: Tensor = engine.make(array if dtype is None else array.astype(dtype, copy=False), None, None)
+    dtype = dtypes.checked(who, array.dtype if dtype is None else dtype)
+    t: Tensor = engine.make(array.astype(dtype, copy=False), None, None)
     return t.requires_grad_() if requires_grad else t
 
 

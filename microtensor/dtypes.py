@@ -32,6 +32,14 @@ def set_default_dtype(dtype: DType) -> None:
     default = np.dtype(dtype)
 
 
+def checked(who: str, dtype: Any) -> DType:
+    """A dtype we compute in; float16, complex and the like are refused by name."""
+    found: DType = np.dtype(dtype)
+    if found not in KNOWN:
+        raise TypeError(f"{who}: there is no {found} here; choose one of {', '.join(str(d) for d in KNOWN)}")
+    return found
+
+
 def floating(dtype: DType) -> bool:
     """Can a tensor of this dtype have a gradient?"""
     return dtype.kind == "f"

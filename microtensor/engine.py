@@ -151,7 +151,7 @@ class Op:
         for a in args:  # one pass: this loop is most of what an op costs over its kernel
             if isinstance(a, Tensor):
                 needed = needed or a._requires_grad
-                if a.base is not None:
+                if a.base is not None and mode.grad:
                     _check_view(self, a)
                 a = a.array
                 plain = plain and (dtype is None or a.dtype is dtype)
@@ -194,7 +194,9 @@ class Op:
     def _prepare(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """NumPy scalars become Python's (law 6), arrays tensors, and mixed dtypes one dtype."""
         converted = [a.item() if isinstance(a, np.generic) else a for a in args]
-        converted = [make(a, None, None) if isinstance(a, np.ndarray) else a for a in converted]
+        converted = [
+            make(dtypes.as_array(a), None, None) if isinstance(a, np.ndarray) else a for a in converted
+        ]
         part = self.promotes if self.promotes is not None else slice(0, 1 if self.floats else 0)
         chosen = converted[part]
         if chosen:

@@ -180,7 +180,7 @@ class Tensor(Elementwise, Reductions, Shapes, InPlace):
         check_device("to", device)
         if dtype is None or np.dtype(dtype) == self.dtype:
             return self.clone() if copy else self
-        return ops.cast(self, dtype=np.dtype(dtype))  # type: ignore[no-any-return]
+        return ops.cast(self, dtype=dtypes.checked("to", dtype))  # type: ignore[no-any-return]
 
     type = to
 
@@ -341,7 +341,9 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     if isinstance(data, Tensor):
         return data if dtype is None else data.to(dtype)
     array = dtypes.as_array(data)
-    return _make(array if dtype is None else array.astype(dtype, copy=False), None, None)
+    if dtype is not None:
+        array = array.astype(dtypes.checked("as_tensor", dtype), copy=False)
+    return _make(array, None, None)
 
 
 def check_device(who: str, device: Any) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import microtensor as mt
 from microtensor import nn
@@ -282,6 +284,14 @@ def test_reductions_of_other_dtypes(name, dtype):
         agree(lambda t, x: getattr(x, name)(1), x, grad=False)
 
 
+@pytest.mark.parametrize("p", [1, 2, 3, 0, 0.5, math.inf, -math.inf])
+def test_norms(p, rng):
+    for dim, keepdim in itertools.product([None, 0, -1, (0, 1)], [False, True]):
+        agree(lambda t, x: x.norm(p, dim, keepdim), rng.normal(size=(3, 4)))
+    agree(lambda t, x: x.norm(p), np.array([3.0, -4.0, 0.0]), grad=p not in (0.5, 1))
+    agree(lambda t, x: x.norm(), np.zeros(3))
+
+
 @pytest.mark.parametrize("correction", [0, 1, 2, 5])
 def test_variance_and_its_corrections(correction, rng):
     for name, dim in itertools.product(["var", "std"], [None, 0, 1, (0, 1)]):
@@ -353,7 +363,10 @@ SHAPE_CASES: dict[str, Case] = {
     "reshape_two_unknowns": lambda t, x: x.reshape(-1, -1),
     "view": lambda t, x: (x.view(6, 4), x.view(-1), x.view((24,))),
     "view_needs_copy": lambda t, x: x.transpose(0, 1).view(-1),
-    "flatten": lambda t, x: (x.flatten(), t.flatten(x, 1), x.flatten(0, 1), x.flatten(-2)),
+    "flatten": lambda t, x: (x.flatten(), t.flatten(x, 1), x.flatten(0, 1), x.flatten(-2), x[:0].flatten(1)),
+    "flatten_backwards": lambda t, x: x.flatten(2, 1),
+    "reshape_fraction": lambda t, x: x.reshape(12 / 2, 4),
+    "chunk_none": lambda t, x: x.chunk(0),
     "squeeze": lambda t, x: (x[:1].squeeze(), x[:1].squeeze(0), x.squeeze(0), x[:, :1].squeeze(-2)),
     "unsqueeze": lambda t, x: (x.unsqueeze(0), x.unsqueeze(-1), t.unsqueeze(x, 2), x.unsqueeze(3)),
     "unsqueeze_bad": lambda t, x: x.unsqueeze(5),
@@ -517,6 +530,7 @@ def test_gather(rng):
         index = rng.integers(0, 2, shape)
         agree(lambda t, x, i: t.gather(x, dim, i), rng.normal(size=(2, 3)), index, rng=rng)
     agree(lambda t, x, i: t.gather(x, 0, i), rng.normal(size=(2, 3)), np.array([[5, 0, 0]]))
+    agree(lambda t, x, i: t.gather(x, 0, i), rng.normal(size=(2, 3)), np.array([[-1, 0, 0]]))
 
 
 # --- products -----------------------------------------------------------------------------------------------
@@ -650,6 +664,80 @@ def test_changes_in_place_pass_gradients(name, rng):
     agree(lambda t, x, w: IN_PLACE[name](t, x.clone(), w), x, w)
     agree(lambda t, w: IN_PLACE[name](t, t.zeros(2, 3, dtype=t.float64), w), w)
     agree(lambda t, x, w: IN_PLACE[name](t, x.clone(), w.detach()), x, w)
+
+
+STEPS = [
+    "mul",
+    "sin",
+    "add_",
+    "mul_",
+    "fill_",
+    "row",
+    "column",
+    "flat",
+    "view_mul_",
+    "view_of_view",
+    "set",
+    "set_ids",
+]
+
+
+def _run(t: Any, program: Sequence[tuple[str, int, int]], xs: list[Any]) -> Any:
+    """A program of out-of-place, in-place and view steps on a growing list of (2, 2) tensors; its sum."""
+    xs = [x * 1.0 for x in xs]
+    for name, i, j in program:
+        a, b = xs[i % len(xs)], xs[j % len(xs)]
+        if name == "mul":
+            xs.append(a * b)
+        elif name == "sin":
+            xs.append(a.sin())
+        elif name == "add_":
+            a.add_(b)
+        elif name == "mul_":
+            a.mul_(b)
+        elif name == "fill_":
+            a.fill_(0.5)
+        elif name == "row":
+            xs.append(a[0].expand(2, 2))
+        elif name == "column":
+            xs.append(a[:, 1:] + b)
+        elif name == "flat":
+            xs.append(a.reshape(-1).view(2, 2))
+        elif name == "view_mul_":
+            a[0].mul_(b[1])
+        elif name == "view_of_view":
+            a.t()[1][:1].add_(b[0, 1:])
+        elif name == "set":
+            a[0, 1] = b[1, 0]
+        elif name == "set_ids":
+            a[:, t.tensor([1])] = b[:, :1]
+    return sum(x.sum() for x in xs)
+
+
+@given(
+    program=st.lists(
+        st.tuples(st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12
+    ),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_changes_in_place_give_the_right_gradient_or_an_error_but_never_a_wrong_number(program, seed):
+    arrays = [np.random.default_rng(seed).uniform(0.5, 1.5, (2, 2)) for _ in range(2)]
+    theirs = [torch.tensor(a, requires_grad=True) for a in arrays]
+    ours = [mt.tensor(a, requires_grad=True) for a in arrays]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch is going to refuse writes into expanded tensors
+            right = torch.autograd.grad(_run(torch, program, theirs), theirs, allow_unused=True)
+    except RuntimeError:
+        return
+    try:
+        found = mt.autograd.grad(_run(mt, program, ours), ours, allow_unused=True)
+    except RuntimeError as error:
+        assert "in place" in str(error) or "read-only" in str(error), error  # noqa: PT017
+        return
+    for g, h in zip(found, right, strict=True):
+        g, h = np.zeros((2, 2)) if g is None else g.array, np.zeros((2, 2)) if h is None else h.numpy()
+        np.testing.assert_allclose(g, h, rtol=1e-9, atol=1e-9)  # a dozen rounded products
 
 
 def test_a_leaf_that_requires_a_gradient_refuses_changes_in_place(rng):

@@ -50,6 +50,8 @@ def as_sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """reshape(2, 3) and reshape((2, 3)) mean the same."""
     if len(sizes) == 1 and not is_int(sizes[0]):
         sizes = tuple(sizes[0])
+    if not all(is_int(n) for n in sizes):
+        raise TypeError(f"a shape is made of integers, not {sizes}; divide with //")
     return tuple(int(n) for n in sizes)
 
 

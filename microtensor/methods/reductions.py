@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +48,11 @@ class Reductions:
         return ops.where(constant, variance, ops.sqrt(ops.where(constant, 1.0, variance)))
 
     def norm(self: Any, p: float = 2.0, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """(Σ |x|ᵖ)^(1/p); at the zero vector the gradient is 0."""
+        """(Σ |x|ᵖ)^(1/p), or max |x| for p = ∞; at the zero vector the gradient is 0."""
+        if p in (math.inf, -math.inf):
+            return self.abs().amax(dim, keepdim) if p > 0 else self.abs().amin(dim, keepdim)
+        if p == 0:
+            return (self != 0).to(self.dtype).sum(dim, keepdim)
         total = (self * self if p == 2 else self.abs() ** p).sum(dim, keepdim)
         zero = total == 0
         root = ops.where(zero, 1.0, total)

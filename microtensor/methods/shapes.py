@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,10 @@ class Shapes:
         if self.ndim == 0:
             return self.reshape(1)
         first, last = as_axis("flatten", self, start_dim), as_axis("flatten", self, end_dim)
-        return self.reshape(*self.shape[:first], -1, *self.shape[last + 1 :])
+        if first > last:
+            raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}; swap them")
+        joined = math.prod(self.shape[first : last + 1])
+        return self.reshape(*self.shape[:first], joined, *self.shape[last + 1 :])
 
     def squeeze(self: Any, dim: int | None = None) -> Tensor:
         """Without the axes of length 1, or without axis dim if its length is 1."""
@@ -132,6 +136,8 @@ class Shapes:
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """At most `chunks` views of equal length (the last may be shorter) along dim."""
+        if chunks < 1:
+            raise ValueError(f"chunk: {chunks} chunks; ask for at least one")
         return self.split(max(1, -(-self.shape[dim] // chunks)), dim)
 
     def unbind(self: Any, dim: int = 0) -> tuple[Tensor, ...]:
@@ -159,6 +165,8 @@ class Shapes:
         axis, ids = as_axis("gather", self, dim), index.array
         if ids.dtype.kind not in "iu":
             raise TypeError(f"gather: index is {ids.dtype}; make it an integer tensor with .long()")
+        if ids.size and ids.min() < 0:
+            raise IndexError(f"gather: index {ids.min()} is negative; count from the start")
         grid = list(np.ix_(*(np.arange(n) for n in ids.shape)))
         grid[axis] = ids
         return ops.getitem(self, index=tuple(grid))

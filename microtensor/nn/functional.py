@@ -270,5 +270,5 @@ def scaled_dot_product_attention(
     if attn_mask is not None and attn_mask.dtype == np.bool_:
         scores = scores.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
-        scores = scores + attn_mask
+        scores = scores + attn_mask.to(scores.dtype)  # a float64 mask would widen float32 scores
     return dropout(scores.softmax(-1), dropout_p) @ value  # (..., T, E)
