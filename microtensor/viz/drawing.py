@@ -82,7 +82,8 @@ class Drawing:
 
     def svg(self, *, standalone: bool = False) -> str:
         """The drawing as SVG with theme, title and description; standalone with an XML declaration."""
-        text = svg.finish(self._render("svg").decode(), self.json, theme=self.theme, about=self.about)
+        made, layout = self._render("svg").decode(), self.json
+        text = svg.finish(made, layout, dot=self.dot, theme=self.theme, about=self.about)
         return '<?xml version="1.0" encoding="UTF-8"?>\n' + text if standalone else text
 
     def _repr_svg_(self) -> str | None:
@@ -189,7 +190,7 @@ def _pairs(called: str | Mapping[Any, Any]) -> list[tuple[str, Any]]:
     for name, tensor in pairs:
         if not isinstance(tensor, engine.Tensor) or not isinstance(name, str):
             raise TypeError(f"draw: names maps {name!r} to {type(tensor).__name__}; give names and tensors")
-    return pairs
+    return [(name or "∅", tensor) for name, tensor in pairs]
 
 
 def to_dot(y: Any, names: Mapping[Any, str] | None = None) -> str:

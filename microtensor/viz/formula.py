@@ -23,8 +23,6 @@ __all__ = ["OPS", "Printer", "evaluate", "number", "of_op", "operands", "parse"]
 OPS = {
     "abs": "abs(x)",
     "add": "a + b",
-    "amax": "max(x)",
-    "amin": "min(x)",
     "div": "a / b",
     "dropout": "dropout(x, p)",  # keep is chance, not an operand: what a formula does not name is not drawn
     "embedding": "weight[ids]",
@@ -40,13 +38,17 @@ OPS = {
     "sqrt": "sqrt(x)",
     "square": "x ** 2",
     "sub": "a - b",
-    "sum": "Σ(x)",
     "where": "where(c, a, b)",
 }
 
 
-def of_op(op: Any, count: int) -> str:
-    """The formula of an op with `count` inputs."""
+REDUCTIONS = {"amax": "max", "amin": "min", "mean": "mean", "prod": "prod", "sum": "sum"}
+
+
+def of_op(op: Any, count: int, axis: Any = None) -> str:
+    """The formula of an op with `count` inputs; axis: those of a reduction, None for all."""
+    if op.name in REDUCTIONS:
+        return f"{REDUCTIONS[op.name]}(x{'' if axis is None else f', {axis}'})"
     names = [f"{op.variadic}{i}" for i in range(count)] if op.variadic else op.inputs
     return OPS.get(op.name) or f"{op.__name__}({', '.join(names[:count])})"
 
@@ -147,6 +149,9 @@ class Printer:
     def _constant(self, tree: ast.Constant) -> tuple[str, int]:
         return number(tree.value), ATOM
 
+    def _tuple(self, tree: ast.Tuple) -> tuple[str, int]:
+        return f"({', '.join(self._print(e)[0] for e in tree.elts)})", ATOM
+
     def _unaryop(self, tree: ast.UnaryOp) -> tuple[str, int]:
         return "−" + self._inside(tree.operand, POWER), SIGN
 
@@ -180,7 +185,7 @@ class Printer:
             return "√" + self._inside(arguments[0], ATOM), ATOM
         if function == "abs":
             return f"|{self._print(arguments[0])[0]}|", ATOM
-        if function == "Σ":
+        if function in ("Σ", "sum") and len(arguments) == 1:
             return "Σ " + self._inside(arguments[0], PRODUCT), PRODUCT
         if function == "where":
             condition, then, otherwise = (self._inside(a, SUM) for a in arguments)
@@ -216,8 +221,10 @@ FUNCTIONS: dict[str, Any] = {
     "min": np.min,
     "mean": np.mean,
     "relu": lambda x: np.maximum(x, 0),
+    "prod": np.prod,
     "rowsum": lambda x: np.sum(x, axis=-1, keepdims=True),
     "softmax": _softmax,
+    "sum": np.sum,
     "sqrt": np.sqrt,
     "where": np.where,
 }

@@ -28,12 +28,11 @@ def render(text: str, kind: str, path: Path | None = None) -> bytes:
     Raises: NoGraphviz if nothing can; the DOT text is then saved beside `path`, or as drawing.dot.
     """
     _use_our_fonts()
-    if kind == "png":
-        text = text.replace("graph [", f"graph [dpi={DPI}, ", 1)
+    sharp = text.replace("graph [", f"graph [dpi={DPI}, ", 1) if kind == "png" else text
     with _lock:
-        made = _by_program(text, kind)
+        made = _by_program(sharp, kind)
         if made is None:
-            made = _by_library(text, kind)
+            made = _by_library(sharp, kind)
     if made is None:
         saved = Path("drawing.dot") if path is None else path.with_suffix(".dot")
         saved.write_text(text, encoding="utf-8")

@@ -23,10 +23,10 @@ ET.register_namespace("", SVG)
 ET.register_namespace("xlink", XLINK)
 
 
-def finish(text: str, layout: dict[str, Any], *, theme: str, about: list[str]) -> str:
-    """Graphviz's SVG → ours. layout: the JSON of the same drawing; about: its equations."""
+def finish(text: str, layout: dict[str, Any], *, dot: str, theme: str, about: list[str]) -> str:
+    """Graphviz's SVG → ours. layout: the JSON of the same drawing, dot: its text; about: its equations."""
     root = ET.fromstring(text.encode())
-    scope = "mt-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+    scope = "mt-" + hashlib.sha256((dot + theme).encode()).hexdigest()[:8]
     widths = _widths(layout)
     for parent in list(root.iter()):
         _join_runs(parent, widths)
@@ -152,8 +152,10 @@ def _describe(root: ET.Element, scope: str, about: list[str]) -> None:
 
 def _own_ids(root: ET.Element, scope: str) -> None:
     """Ids that no other drawing on the page has; links within the drawing follow."""
-    for element in root.iter():
+    for number, element in enumerate(root.iter()):
         if (id := element.get("id")) is not None:
+            if id.startswith("a_"):  # a link's id ends in a count that goes on from drawing to drawing
+                id = f"a{number}"
             element.set("id", f"{scope}-{id}")
         if (link := element.get(f"{{{XLINK}}}href", "")).startswith("#"):
             element.set(f"{{{XLINK}}}href", f"#{scope}-{link[1:]}")

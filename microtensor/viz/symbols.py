@@ -66,7 +66,7 @@ def identifier(symbol: str) -> str:
 
 def scripts(symbol: str) -> tuple[str, str, str] | None:
     """(base, subscript, superscript) of what is written like a symbol, else None."""
-    match = SYMBOL.fullmatch(symbol)
+    match = SYMBOL.fullmatch(symbol) if len(symbol) <= LONGEST else None
     if match is None:
         return None
     return match["letter"] or match["word"], match["sub"] or match["short"] or "", match["sup"] or ""

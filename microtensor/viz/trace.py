@@ -55,7 +55,17 @@ class Node:
     @property
     def formula(self) -> str:
         """What the op computes, in its formal names."""
-        return formula.of_op(self.op, len(self.arguments))
+        return formula.of_op(self.op, len(self.arguments), self._axis)
+
+    @property
+    def _axis(self) -> Any:
+        """The axes of a reduction, as short as they can be said: None for all, a number for one."""
+        axis, shape = self.params.get("axis"), self.parents[0].shape if self.parents else None
+        if not isinstance(axis, tuple):
+            return axis
+        if shape is not None and len(axis) == len(shape):
+            return None
+        return axis[0] if len(axis) == 1 else axis
 
 
 @dataclass(eq=False)

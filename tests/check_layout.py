@@ -1,0 +1,172 @@
+"""What a drawing must look like, told from Graphviz's JSON layout: geometry, hygiene, not the tape.
+
+`problems(layout)` returns one line per fault. The conventions it relies on (ids, classes, cluster
+names) are those of `microtensor/viz/paint.py`.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+Item = dict[str, Any]
+SPINE = ("scores", "mask", "softmax", "dropout", "av", "concat", "linO", "Y")
+
+
+class Rect(NamedTuple):
+    """A box on the page, in points."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def overlaps(self, other: Rect, slack: float = 0.5) -> bool:
+        wide = min(self.right, other.right) - max(self.left, other.left)
+        high = min(self.top, other.top) - max(self.bottom, other.bottom)
+        return min(wide, high) > slack
+
+    def inside(self, other: Rect) -> bool:
+        return other.holds(self.left, self.bottom, -1.0) and other.holds(self.right, self.top, -1.0)
+
+    def holds(self, x: float, y: float, margin: float) -> bool:
+        return min(x - self.left, self.right - x, y - self.bottom, self.top - y) > margin
+
+
+class Layout:
+    """Nodes, edges and clusters of one laid-out graph, with their boxes."""
+
+    def __init__(self, graph: Item) -> None:
+        objects, first = graph["objects"], graph["_subgraph_cnt"]
+        self.direction = graph.get("rankdir", "TB")
+        self.nodes = {o["_gvid"]: o for o in objects[first:]}
+        self.clusters = [o for o in objects[:first] if o["name"].startswith("cluster")]
+        self.edges = [e for e in graph.get("edges", []) if e.get("style") != "invis"]
+        self.ids = {node["id"]: number for number, node in self.nodes.items()}
+        self.rects = {number: _rect(node) for number, node in self.nodes.items()}
+
+    def at(self, number: int) -> tuple[float, float]:
+        """(across the flow, along it) of a node's centre."""
+        x, y = _numbers(self.nodes[number]["pos"])[:2]
+        return {"TB": (x, -y), "BT": (x, y), "LR": (-y, x)}[self.direction]
+
+    def name(self, edge: Item) -> str:
+        return f"{self.nodes[edge['tail']]['name']} -> {self.nodes[edge['head']]['name']}"
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def _rect(node: Item) -> Rect:
+    (x, y), w, h = _numbers(node["pos"])[:2], float(node["width"]) * 36, float(node["height"]) * 36
+    return Rect(x - w, y - h, x + w, y + h)
+
+
+def texts(item: Item) -> Iterator[tuple[str, Rect]]:
+    """Each run of text that is drawn, with its box."""
+    size = 14.0
+    for step in item.get("_ldraw_", []):
+        if step["op"] == "F":
+            size = step["size"]
+        elif step["op"] == "T":
+            (x, y), width = step["pt"], step["width"]
+            left = x - {"l": 0.0, "c": 0.5, "r": 1.0}[step["align"]] * width
+            yield step["text"], Rect(left, y - 0.2 * size, left + width, y + 0.75 * size)
+
+
+def _curve(edge: Item) -> list[tuple[float, float]]:
+    """Points along an edge, without those that touch its own nodes."""
+    control = [_numbers(p) for p in edge["pos"].split() if p[0] not in "es"]
+    points = []
+    for k, i in itertools.product(range(0, len(control) - 3, 3), range(13)):
+        t = i / 12
+        weights = ((1 - t) ** 3, 3 * (1 - t) ** 2 * t, 3 * (1 - t) * t * t, t**3)
+        point = [sum(w * c[axis] for w, c in zip(weights, control[k:], strict=False)) for axis in (0, 1)]
+        points.append((point[0], point[1]))
+    return points[2:-2]
+
+
+def problems(graph: Item) -> list[str]:
+    """Everything that is wrong with a layout."""
+    layout = Layout(graph)
+    checks = (_nodes, _clusters, _edges, _labels, _flow, _lanes, _spine, _hygiene, _drawn)
+    return [fault for check in checks for fault in check(layout)]
+
+
+def _nodes(layout: Layout) -> Iterator[str]:
+    for a, b in itertools.combinations(layout.rects, 2):
+        if layout.rects[a].overlaps(layout.rects[b]):
+            yield f"{layout.nodes[a]['name']} overlaps {layout.nodes[b]['name']}"
+
+
+def _clusters(layout: Layout) -> Iterator[str]:
+    for cluster in layout.clusters:
+        frame, members = Rect(*_numbers(cluster["bb"])), cluster.get("nodes", [])
+        for number, rect in layout.rects.items():
+            if number in members and not rect.inside(frame):
+                yield f"{layout.nodes[number]['name']} sticks out of {cluster['name']}"
+            if number not in members and rect.overlaps(frame):
+                yield f"{layout.nodes[number]['name']} is a stranger in {cluster['name']}"
+
+
+def _edges(layout: Layout) -> Iterator[str]:
+    titles = [(f"label of {c['name']}", rect) for c in layout.clusters for _, rect in texts(c)]
+    for edge in layout.edges:
+        ends = (edge["tail"], edge["head"])
+        foreign = [(layout.nodes[n]["name"], r) for n, r in layout.rects.items() if n not in ends]
+        points = _curve(edge)
+        for what, rect in foreign + titles:
+            if any(rect.holds(x, y, 1.0) for x, y in points):
+                yield f"{layout.name(edge)} runs through {what}"
+
+
+def _labels(layout: Layout) -> Iterator[str]:
+    taken = [(layout.nodes[n]["name"], rect) for n, rect in layout.rects.items()]
+    for edge in layout.edges:
+        own = [rect for _, rect in texts(edge)]
+        for what, rect in taken:
+            if any(o.overlaps(rect, 1.0) for o in own):
+                yield f"label of {layout.name(edge)} on {what}"
+        taken += [(f"label of {layout.name(edge)}", o) for o in own]
+
+
+def _flow(layout: Layout) -> Iterator[str]:
+    for edge in layout.edges:
+        if layout.at(edge["head"])[1] <= layout.at(edge["tail"])[1]:
+            yield f"{layout.name(edge)} points against {layout.direction}"
+
+
+def _lanes(layout: Layout) -> Iterator[str]:
+    places = [layout.at(layout.ids[i])[0] for i in ("node-linQ", "node-linK", "node-linV") if i in layout.ids]
+    if places != sorted(places):
+        yield "Q, K, V are not in reading order"
+
+
+def _spine(layout: Layout) -> Iterator[str]:
+    places = [layout.at(layout.ids[f"node-{key}"])[0] for key in SPINE if f"node-{key}" in layout.ids]
+    if places and max(places) - min(places) > 2.0:
+        yield f"the spine bends by {max(places) - min(places):.1f} pt"
+
+
+def _hygiene(layout: Layout) -> Iterator[str]:
+    named = [*layout.nodes.values(), *layout.edges, *layout.clusters]
+    for id, count in Counter(item["id"] for item in named).items():
+        if count > 1 or not re.fullmatch(r"[A-Za-z0-9_+.-]+", id):
+            yield f"id {id!r} occurs {count} times"
+    for item in named:
+        if not item.get("tooltip", "").strip():
+            yield f"{item['id']} has no tooltip"
+
+
+def _drawn(layout: Layout) -> Iterator[str]:
+    """What a label says is what is drawn: Graphviz falls back to the node's name where it cannot read one."""
+    for node in layout.nodes.values():
+        drawn = "".join("".join(text for text, _ in texts(node)).split())
+        meant = "".join(html.unescape(re.sub(r"<[^>]*>", "", node["label"])).split())
+        if not drawn or drawn != meant:
+            yield f"{node['name']} shows {drawn[:30]!r}"

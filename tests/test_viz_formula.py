@@ -1,0 +1,206 @@
+"""A label cannot lie: the text that is printed, evaluated on the tape's arrays, gives the engine's values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+from microtensor import engine, viz
+from microtensor.viz import formula
+from microtensor.viz.fold import Group, fold
+from microtensor.viz.record import Recorder
+from microtensor.viz.trace import trace
+from models import MultiHeadAttention, causal_mask
+
+H, D = 2, 4  # heads, and the width of one
+
+
+class Truth:
+    """The arrays and gradients of one run, under the names that a fold's texts use."""
+
+    def __init__(self, y: Any, recorder: Recorder, seed: Any) -> None:
+        self.entries = _walk(y.grad_fn)
+        self.recorder, self.graph = recorder, trace(y, recorder, [])
+        self.groups = [g for g in fold(self.graph, by_line=True).groups if g.span is not None]
+        self.tagged = {id(t.tensor): t for t in recorder.tags.values()}
+        wanted = [t.tensor for t in recorder.tags.values() if t.tensor.requires_grad]
+        found = mt.autograd.grad(y, wanted, seed, retain_graph=True, allow_unused=True)
+        self.gradient = {id(t): g for t, g in zip(wanted, found, strict=True)}
+
+    def names(self, group: Group) -> dict[str, Any]:
+        assert group.span is not None
+        names: dict[str, Any] = {"d_k": D, "split_h": _split, "merge_h": _merge, "Concat_h": _merge}
+        target = formula.parse(group.span.texts[0])[0]
+        for name, value in {**group.span.names, target: self.output(group)}.items():
+            tag = self.tagged.get(id(value))
+            names[name] = tag.array if tag is not None else getattr(value, "array", value)
+            if self.gradient.get(id(value)) is not None:
+                names[f"d{name}"] = self.gradient_of(value)
+        if group.span.key == "dropout":
+            names["keep"] = next(e for e in self.entries if e.op.name == "dropout").saved[0]
+            names["dropout"] = lambda a, p: a * names["keep"] / (1 - p)
+        return names
+
+    def gradient_of(self, tensor: Any) -> Any:
+        g = self.gradient[id(tensor)].array
+        return g.T if self.tagged[id(tensor)].transposed else g
+
+    def output(self, group: Group) -> Any:
+        return next(
+            t.tensor for t in self.recorder.tags.values() if self.graph.node_of(t.tensor) is group.last
+        )
+
+
+def _split(x: Any) -> Any:
+    return x.reshape(*x.shape[:2], H, D).transpose(0, 2, 1, 3)
+
+
+def _merge(x: Any) -> Any:
+    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], H * D)
+
+
+def _to(shape: tuple[int, ...], value: Any) -> Any:
+    """Summed over the axes that the left side lacks (the batch)."""
+    return value.sum(axis=tuple(range(value.ndim - len(shape))))
+
+
+def run(rng: np.random.Generator, mask: str | None, dropout: float, bias: bool, cross: bool) -> Truth:
+    mt.manual_seed(1)
+    layer = MultiHeadAttention(H * D, H, bias=bias, dropout=dropout).double()
+    if bias:
+        for projection in layer.children():
+            projection.bias.data = mt.tensor(rng.normal(size=H * D))
+    x = mt.tensor(rng.normal(size=(2, 3, H * D)), requires_grad=True)
+    memory = mt.tensor(rng.normal(size=(2, 5, H * D)), requires_grad=True) if cross else None
+    masks = {"bool": causal_mask(3), "float": mt.tensor(rng.normal(size=(3, 3))), None: None}
+    with viz.recording() as recorder:
+        y = layer(x, memory, mask=masks[mask])
+    return Truth(y, recorder, mt.tensor(rng.normal(size=y.shape)))
+
+
+def _walk(entry: Any) -> list[Any]:
+    seen, stack = {entry}, [entry]
+    while stack:
+        for node in stack.pop().inputs:
+            if isinstance(node, engine.Entry) and node not in seen:
+                seen.add(node)
+                stack.append(node)
+    return list(seen)
+
+
+CASES = [
+    (mask, dropout, bias, False)
+    for mask in (None, "bool", "float")
+    for dropout in (0.0, 0.3)
+    for bias in (True, False)
+] + [(None, 0.3, True, True)]
+
+
+@pytest.mark.parametrize(("mask", "dropout", "bias", "cross"), CASES)
+def test_every_equation_gives_the_engines_values(
+    rng: np.random.Generator, mask: str | None, dropout: float, bias: bool, cross: bool
+) -> None:
+    truth = run(rng, mask, dropout, bias, cross)
+    keys = {"linQ", "linK", "linV", "scores", "softmax", "av", "concat", "linO"}
+    keys |= ({"mask"} if mask else set()) | ({"dropout"} if dropout else set())
+    assert {g.span.key for g in truth.groups if g.span} == keys
+    for group in truth.groups:
+        assert group.span is not None
+        got = formula.evaluate(group.span.texts[0], truth.names(group))
+        # float64, and sums of 8 products in another order: a few units in the last place
+        np.testing.assert_allclose(got, truth.output(group).array, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("mask", "dropout", "bias", "cross"), CASES)
+def test_every_gradient_gives_the_engines_gradient(
+    rng: np.random.Generator, mask: str | None, dropout: float, bias: bool, cross: bool
+) -> None:
+    truth = run(rng, mask, dropout, bias, cross)
+    sums: dict[int, Any] = {}
+    count = 0
+    for group in truth.groups:
+        assert group.span is not None
+        names = truth.names(group)
+        for text in group.span.texts[1:]:
+            target, _, adds = formula.parse(text)
+            assert target is not None
+            tensor = group.span.names[target[1:]]
+            if tensor is None:
+                continue
+            shape = truth.gradient_of(tensor).shape
+            got = _to(shape, formula.evaluate(text, names))
+            count += 1
+            if adds:
+                sums[id(tensor)] = sums.get(id(tensor), 0) + got
+            else:
+                np.testing.assert_allclose(got, truth.gradient_of(tensor), rtol=1e-11, atol=1e-12)
+    for key, value in sums.items():
+        np.testing.assert_allclose(value, truth.gradient[key].array, rtol=1e-11, atol=1e-12)
+    assert count == 14 + 4 * bias + (mask is not None) + (dropout > 0)
+
+
+def test_a_false_label_is_caught(rng: np.random.Generator) -> None:
+    truth = run(rng, None, 0.0, True, False)
+    group = next(g for g in truth.groups if g.span is not None and g.span.key == "scores")
+    wrong = formula.evaluate("S = Q @ K.mT / d_k", truth.names(group))
+    assert not np.allclose(wrong, truth.output(group).array)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(formula.OPS.keys() - {"dropout", "permute"} | formula.REDUCTIONS.keys())
+)
+def test_the_formula_of_an_op_gives_what_it_computes(rng: np.random.Generator, name: str) -> None:
+    op = engine.registry[name]
+    assert op.samples_function is not None
+    for args, params in op.samples_function(rng):
+        if name in formula.REDUCTIONS and args[0].size == 0:
+            continue  # NumPy has no maximum of nothing
+        text = formula.of_op(op, len(args), params.get("axis"))
+        got = formula.evaluate(text, {**dict(zip(op.inputs, args, strict=True)), **params})
+        want = op(*args, **params)
+        np.testing.assert_allclose(got, want.reshape(np.shape(got)), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "html"),
+    [
+        ("Q @ K.mT", "Q Kᵀ", "<I>Q</I> <I>K</I><SUP>T</SUP>"),
+        ("S / sqrt(d_k)", "S / √d_k", "<I>S</I> / √<I>d</I><SUB><I>k</I></SUB>"),
+        ("dQ @ W_Q.mT", "dQ (W^Q)ᵀ", "<I>dQ</I> (<I>W</I><SUP><I>Q</I></SUP>)<SUP>T</SUP>"),
+        ("A * (dA - rowsum(dA * A))", "A ∘ (dA − rowsum(dA ∘ A))", None),
+        ("where(M, dS, 0)", "dS where M, else 0", None),
+        ("a - (b - c)", "a − (b − c)", None),
+        ("(a + b) * c", "(a + b) ∘ c", None),
+        ("a / (b * c)", "a / (b ∘ c)", None),
+        ("-x", "−x", None),
+        ("x ** 2", "x^2", "<I>x</I><SUP>2</SUP>"),
+        ("abs(x)", "|x|", None),
+        ("(A @ B).mT", "(A B)ᵀ", None),
+        ("weight[ids]", "weight[ids]", None),
+        ("sum(x)", "Σ x", None),
+        ("sum(x, (0, 1))", "sum(x, (0, 1))", None),
+        ("Concat_h(H)", "Concat(head_1, …, head_h)", None),
+    ],
+)  # fmt: skip
+def test_a_formula_prints_as_it_is_written_on_paper(text: str, plain: str, html: str | None) -> None:
+    assert formula.Printer({}, html=False).print(text) == plain
+    if html is not None:
+        assert formula.Printer({}, html=True).print(text) == html
+
+
+def test_names_stand_for_symbols_numbers_and_nothing() -> None:
+    printer = formula.Printer({"A": "S̃", "W": "W^Q", "b": None, "p": 0.1, "Y": "Q"}, html=False)
+    assert printer.print("Y = A @ W + b") == "Q = S̃ W^Q"
+    assert printer.print("dropout(A, p)") == "dropout(S̃, 0.1)"
+    assert printer.print("dA += dY @ W.mT") == "dS̃ += dQ (W^Q)ᵀ"
+    assert formula.evaluate("Y = a + b", {"a": 2.0, "b": None}) == 2.0
+
+
+def test_a_text_that_is_no_formula_is_refused_with_the_cure() -> None:
+    with pytest.raises(ValueError, match="no formula"):
+        formula.parse("x, y = 1")
+    with pytest.raises(ValueError, match="use names, calls"):
+        formula.Printer({}, html=False).print("[x for x in y]")

@@ -1,0 +1,326 @@
+"""What is drawn is what is on the tape: leaves, ops, an edge for each argument slot, folds."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+from microtensor import engine, nn, viz
+from microtensor.viz.drawing import _run
+from microtensor.viz.fold import fold
+from microtensor.viz.record import Recorder, Span
+from microtensor.viz.trace import trace
+from models import MultiHeadAttention, causal_mask
+
+
+def leaf(*shape: int) -> mt.Tensor:
+    return mt.randn(*shape, requires_grad=True)
+
+
+def attention(**options: Any) -> MultiHeadAttention:
+    return MultiHeadAttention(16, 2, **{"dropout": 0.1, **options})
+
+
+def edges(dot: str) -> Counter[tuple[str, str]]:
+    """(tail, head) of every visible edge."""
+    lines = [line for line in dot.split("\n") if "class=fwd" in line]
+    return Counter(re.match(r"\s*(\w+)(?::\w+)* -> (\w+)", line).groups() for line in lines)  # type: ignore[union-attr, misc]
+
+
+def ids(dot: str, kind: str) -> list[str]:
+    """Ids of the nodes of a class."""
+    return re.findall(rf'id="([^"]+)", class="{kind}[" ]', dot)
+
+
+# --- the tape ---------------------------------------------------------------------------------------------
+
+
+def test_x_times_x_has_two_edges() -> None:
+    x = leaf(3)
+    dot = viz.draw(x * x).dot
+    assert edges(dot) == {("t0", "t1"): 2, ("t1", "out"): 1}
+    assert 'id="fwd-t0-t1-2"' in dot
+
+
+def test_leaves_drawn_are_the_leaves_of_the_tape() -> None:
+    x, w, b, data = leaf(2, 3), leaf(3, 4), leaf(4), mt.ones(2, 4)
+    dot = viz.draw((x @ w + b) * data + 1.0, level="ops").dot
+    assert len(ids(dot, "leaf input")) == 3
+    assert len(ids(dot, "leaf const")) == 1
+    assert len(ids(dot, "op")) == 4
+
+
+def test_edges_are_the_argument_slots_of_the_tape() -> None:
+    recorder, y = _run(attention(), (leaf(2, 5, 16), None, None, causal_mask(5)), {})
+    graph = trace(y, recorder, [])
+    slots = sum(len(node.parents) for node in graph.nodes)
+    assert edges(viz_of(level="ops")).total() == slots + 1
+    folded = fold(graph, by_line=True)
+    want = Counter(
+        {
+            (id(source), id(group)): 1
+            for group in folded.groups
+            if group.span is not None
+            for node in group.members
+            for source in node.parents
+            if folded.of[source] is not group
+        }
+    )
+    assert Counter((id(e.source), id(e.head)) for e in folded.edges) == want
+    assert edges(viz_of()).total() == want.total() + 1
+
+
+def viz_of(**options: Any) -> str:
+    return viz.draw(attention(), leaf(2, 5, 16), None, None, causal_mask(5), **options).dot
+
+
+def test_several_uses_inside_one_fold_are_one_edge_that_says_so() -> None:
+    with viz.recording():
+        x = leaf(3)
+        viz.tag(x, "x", axes="n")
+        with viz.fold("square", "y = x * x + x", x=x):
+            y = x * x + x
+        dot = viz.draw(y).dot
+    assert edges(dot) == {("t0", "square"): 1, ("square", "out"): 1}
+    assert "×3" in dot
+
+
+def test_a_tensor_without_gradient_is_drawn_with_a_dashed_edge() -> None:
+    x, data = leaf(3), mt.ones(3)
+    dot = viz.draw(x * data).dot
+    assert len(re.findall("class=fwd.*style=dashed", dot)) == 1
+    assert "no gradient flows back" in dot
+    assert "no gradient flows back" not in viz.draw(x * x).dot
+
+
+def test_an_operand_that_nobody_holds_any_more_is_still_an_operand() -> None:
+    x = leaf(3)
+    dot = viz.draw(x * mt.ones(3), level="ops").dot
+    assert len(ids(dot, "leaf const")) == 1
+    assert edges(dot).total() == 3
+
+
+def test_chance_is_no_operand_of_dropout() -> None:
+    dot = viz.draw(nn.functional.dropout(leaf(3), 0.5), level="ops").dot
+    assert edges(dot) == {("t0", "t1"): 1, ("t1", "out"): 1}
+
+
+def test_a_fused_op_is_one_node_that_says_so() -> None:
+    dot = viz.draw(leaf(2, 3).softmax(-1), level="ops").dot
+    assert len(ids(dot, "op softmax")) == 1
+    assert ">fused<" in dot
+
+
+def test_drawing_changes_nothing() -> None:
+    layer, x = attention(), leaf(2, 5, 16)
+    before = mt.get_rng_state().numpy().copy()
+    y = layer(x)
+    after = mt.get_rng_state().numpy().copy()
+    viz.draw(layer, x)
+    assert np.array_equal(mt.get_rng_state().numpy(), after)
+    assert not np.array_equal(before, after)
+    viz.draw(y)
+    assert x.grad is None
+    assert all(p.grad is None for p in layer.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in layer.modules())
+    y.sum().backward()
+    viz.draw(y)  # a freed tape still has its ops
+
+
+def test_hooks_are_gone_even_if_the_forward_fails() -> None:
+    layer = attention()
+    with pytest.raises(ValueError, match="MultiHeadAttention"):
+        viz.draw(layer, leaf(2, 5, 7))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in layer.modules())
+    assert not viz.is_recording()
+
+
+def test_a_tape_of_100_000_ops_is_written_without_recursion() -> None:
+    x = leaf()
+    y = x
+    for _ in range(100_000):
+        y = y + 1.0
+    assert viz.to_dot(y).count("->") == 100_000
+
+
+@pytest.mark.parametrize("level", ["equations", "ops"])
+def test_a_long_tape_is_drawn_as_dot_but_not_laid_out(level: str) -> None:
+    y = leaf()
+    for _ in range(5_000):
+        y = y + 1.0
+    drawing = viz.draw(y, level=level)
+    assert edges(drawing.dot).total() == 5_001
+    with pytest.raises(ValueError, match="5002 nodes are more than max_nodes=300"):
+        drawing.save("x.svg")
+    assert drawing._repr_svg_() is None
+
+
+# --- folds ------------------------------------------------------------------------------------------------
+
+
+def test_the_attention_layer_is_ten_lines_of_the_paper() -> None:
+    dot = viz_of()
+    assert [i.removeprefix("node-") for i in ids(dot, "op")] == [
+        "linQ", "linK", "linV", "concat", "linO", "scores", "mask", "softmax", "dropout", "av",
+    ]  # fmt: skip
+    assert dot.startswith('digraph "attention_equations" {')
+    assert "19 tape ops folded into equations" in dot
+    assert "B = 2, n = 5, d = d<SUB>model</SUB> = 16, h = 2, d<SUB>k</SUB> = d/h = 8" in dot
+
+
+def test_what_is_absent_is_not_drawn_and_the_next_line_names_what_it_gets() -> None:
+    layer = attention(dropout=0.0, bias=False)
+    drawing = viz.draw(layer, leaf(2, 5, 16))
+    assert "node-mask" not in drawing.dot
+    assert "node-dropout" not in drawing.dot
+    assert drawing.about[:7] == [
+        "Q = split_h(X W^Q)",
+        "K = split_h(X W^K)",
+        "V = split_h(X W^V)",
+        "S = Q Kᵀ / √d_k",
+        "A = softmax(S)",
+        "H = A V",
+        "C = Concat(head_1, …, head_h)",
+    ]
+
+
+def test_cross_attention_names_both_lengths() -> None:
+    drawing = viz.draw(attention(), leaf(2, 5, 16), leaf(2, 7, 16))
+    assert "K = split_h(Z W^K + b_K)" in drawing.about
+    assert "B×h×n<SUB>q</SUB>×n<SUB>k</SUB>" in drawing.dot
+
+
+def test_tags_and_folds_cost_nothing_and_say_nothing_outside_a_recording() -> None:
+    assert not viz.is_recording()
+    assert viz.fold("a", "y = x") is viz.fold("b", "y = x")
+    viz.tag(leaf(3), "x", axes="far too many axes")  # not even looked at
+    with viz.recording() as outer:
+        with viz.recording() as inner:
+            viz.tag(leaf(3), "x")
+        assert (len(outer.tags), len(inner.tags)) == (0, 1)
+
+
+def test_a_fold_that_a_path_leaves_and_reenters_is_refused_with_the_path() -> None:
+    a = leaf(3).exp()
+    b = a.sin()
+    y = a + b
+    graph = trace(y, Recorder(), [])
+    span = Span("fold", "outer", "", 0, texts=("y = x",))
+    for made in (a, y):  # not b: a block cannot do that, since it takes all that is computed in its time
+        graph.node_of(made).spans = (span,)  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="leaves it and returns: outer → sin → outer; put that path inside"):
+        fold(graph, by_line=True)
+    graph.node_of(b).spans = (span,)  # type: ignore[union-attr]
+    assert len(fold(graph, by_line=True).groups) == 2
+
+
+def test_an_axis_with_two_sizes_is_an_error_with_both() -> None:
+    with viz.recording():
+        x, w = leaf(2, 3), leaf(3, 4)
+        viz.tag(x, "x", axes="n d")
+        viz.tag(w, "w", axes="n k")
+        with pytest.raises(ValueError, match=r"axis n has size 3 in w of shape \(3, 4\), but 2 elsewhere"):
+            viz.draw(x @ w)
+        assert "(2, 4)" in viz.draw(x @ w, shapes="numeric").dot
+
+
+def test_a_tag_with_the_wrong_number_of_axes_is_refused() -> None:
+    with viz.recording(), pytest.raises(ValueError, match=r"tag: x has shape \(3,\)"):
+        viz.tag(leaf(3), "x", axes="n d")
+
+
+def test_untagged_tensors_show_numbers_and_axes_are_carried_by_ops_not_by_sizes() -> None:
+    with viz.recording():
+        x, w = leaf(5, 5), leaf(5, 5)
+        viz.tag(x, "x", axes="n d")
+        dot = viz.draw(x.mT @ w, level="ops").dot
+        assert "d×n" in dot
+        assert "(5, 5)" in dot  # w, and the product with it
+        viz.tag(w, "w", axes="n k")
+        assert "d×k" in viz.draw(x.mT @ w, level="ops").dot
+
+
+# --- names and options ------------------------------------------------------------------------------------
+
+
+def test_names_in_code_are_module_paths_and_house_letters() -> None:
+    drawing = viz.draw(attention(), leaf(2, 5, 16), names="code")
+    assert "Q = split_H(query q_proj.weightᵀ + q_proj.bias)" in drawing.about
+    assert "B×H×T×D" in drawing.dot
+
+
+def test_names_given_replace_the_layers_either_way_round() -> None:
+    layer, x, mask = attention(), leaf(2, 5, 16), causal_mask(5)
+    for names in ({"tokens": x, "allowed": mask}, {x: "tokens", mask: "allowed"}):
+        drawing = viz.draw(layer, x, mask=mask, names=names)
+        assert "Q = split_h(tokens W^Q + b_Q)" in drawing.about
+        assert "S̃ = mask(S, allowed)" in drawing.about
+
+
+def test_parameters_inputs_and_constants_are_told_apart() -> None:
+    dot = viz_of(level="ops")
+    assert set(ids(dot, "leaf param")) == {f"node-{s}_{i}" for s in "Wb" for i in "QKVO"}
+    assert ids(dot, "leaf input") == ["node-X"]
+    assert ids(dot, "leaf const") == ["node-M"]
+    assert ids(dot, "output") == ["node-Y"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "exists"),
+    [
+        ("level", "heads", "'equations', 'ops'"),
+        ("direction", "RL", "'TB', 'BT', 'LR'"),
+        ("shapes", "greek", "'symbolic', 'numeric', 'both', None"),
+        ("theme", "pink", "'auto', 'light', 'dark'"),
+        ("names", "greek", "'math', 'code'"),
+    ],
+)
+def test_an_unknown_value_is_refused_with_what_exists(option: str, value: str, exists: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(exists)):
+        viz.draw(leaf(3) * 2, **{option: value})
+
+
+def test_calls_that_make_no_sense_are_refused_with_the_cure() -> None:
+    with pytest.raises(TypeError, match="takes a tensor or a module, not int"):
+        viz.draw(3)
+    with pytest.raises(RuntimeError, match="was not recorded"):
+        viz.draw(mt.ones(3) * 2)
+    with pytest.raises(TypeError, match="options only, not grads; options are level"):
+        viz.draw(leaf(3) * 2, grads=True)
+    with pytest.raises(TypeError, match=r"forward: .*options of draw are level"):
+        viz.draw(attention(), leaf(2, 5, 16), levl="ops")
+    with pytest.raises(TypeError, match="give names and tensors"):
+        viz.draw(leaf(3) * 2, names={"x": 3})
+
+
+def test_a_shared_layer_and_layers_of_one_kind_stay_apart() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = attention(dropout=0.0), attention(dropout=0.0)
+
+        def forward(self, x: mt.Tensor) -> mt.Tensor:
+            return self.second(self.first(self.first(x)))
+
+    dot = viz.draw(Two(), leaf(2, 5, 16)).dot
+    assert len(ids(dot, "op linQ")) == 3
+    assert len(set(re.findall(r' \[id="([^"]+)"', dot))) == len(re.findall(r' \[id="', dot))
+    assert "node-second.linQ" in dot
+
+
+def test_every_op_of_the_registry_can_be_printed() -> None:
+    for op in engine.registry.values():
+        if op.vjp_function is None or op.samples_function is None:
+            continue
+        args, params = next(iter(op.samples_function(np.random.default_rng(0))))
+        args = [mt.tensor(a) if isinstance(a, np.ndarray) else a for a in args]
+        for a in args:
+            if isinstance(a, mt.Tensor) and a.dtype.kind == "f":
+                a.requires_grad_()
+        assert viz.draw(op(*args, **params)).dot
+        assert viz.draw(op(*args, **params), level="ops").dot

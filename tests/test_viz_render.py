@@ -1,0 +1,231 @@
+"""From DOT to files: what Graphviz makes of it, what we make of its SVG, and what is said where it is
+missing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import microtensor as mt
+from microtensor import viz
+from microtensor.viz import render
+from models import MultiHeadAttention, causal_mask
+
+ROOT = Path(__file__).parent.parent
+FONTS = ROOT / "microtensor" / "viz" / "fonts"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def drawing() -> viz.Drawing:
+    return viz.draw(
+        MultiHeadAttention(16, 2, dropout=0.1), mt.randn(2, 5, 16, requires_grad=True), mask=causal_mask(5)
+    )
+
+
+def run(program: str, **env: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, check=True, text=True
+    ).stdout
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"),
+    [("dot", b"digraph"), ("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("json", b"{")],
+)
+def test_save_writes_what_the_suffix_says(
+    drawing: viz.Drawing, tmp_path: Path, suffix: str, start: bytes
+) -> None:
+    path = drawing.save(tmp_path / f"x.{suffix}")
+    assert path.read_bytes().startswith(start)
+
+
+def test_an_unknown_suffix_is_refused_with_those_that_exist(drawing: viz.Drawing, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"cannot write 'x.bmp'; end the name in .dot, .svg, .png, .pdf, .json"
+    ):
+        drawing.save(tmp_path / "x.bmp")
+
+
+def test_source_is_a_graphviz_source(drawing: viz.Drawing) -> None:
+    assert drawing.source.source.strip() == drawing.dot.strip()
+
+
+def test_without_graphviz_the_dot_is_saved_and_the_cure_is_named(
+    drawing: viz.Drawing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "_by_program", lambda text, kind: None)
+    monkeypatch.setattr(render, "_by_library", lambda text, kind: None)
+    with pytest.raises(render.NoGraphviz, match=r'no Graphviz found, saved .*x.dot; pip install "pygraphviz'):
+        drawing.save(tmp_path / "x.png")
+    assert (tmp_path / "x.dot").read_text(encoding="utf-8") == drawing.dot
+    assert drawing._repr_svg_() is None
+
+
+def test_the_library_alone_can_render(drawing: viz.Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygraphviz")
+    monkeypatch.setattr(render, "_by_program", lambda text, kind: None)
+    assert render.render(drawing.dot, "png").startswith(b"\x89PNG")
+
+
+def test_importing_and_drawing_load_no_graphviz() -> None:
+    program = """
+import sys
+import microtensor as mt
+assert "microtensor.viz" not in sys.modules
+from microtensor import viz
+x = mt.randn(3, requires_grad=True)
+viz.draw(x * x).dot
+print([m for m in ("graphviz", "pygraphviz", "models") if m in sys.modules])
+"""
+    assert run(program).strip() == "[]"
+
+
+# --- fonts ------------------------------------------------------------------------------------------------
+
+
+def png(letter: str, conf: Path) -> bytes:
+    program = f"""
+import sys
+import microtensor.viz.render as r
+dot = 'digraph {{ n [label=<<I>{letter}</I>>, fontname="Helvetica,Arial"]; }}'
+sys.stdout.buffer.write(r.render(dot, "png"))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FONTCONFIG_FILE": str(conf)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    return done.stdout
+
+
+def test_letters_are_no_boxes_on_a_machine_without_fonts(tmp_path: Path) -> None:
+    conf = tmp_path / "only_ours.conf"
+    conf.write_text(f"<fontconfig><dir>{FONTS}</dir><cachedir>{tmp_path}</cachedir></fontconfig>")
+    pictures = {png(letter, conf) for letter in "WK√"}
+    assert len(pictures) == 3
+
+
+def test_our_fonts_know_every_letter_that_drawings_use(drawing: viz.Drawing) -> None:
+    if importlib.util.find_spec("fontTools") is None:
+        pytest.skip("fontTools reads the fonts")
+    from fontTools.ttLib import TTFont
+
+    known = set(TTFont(FONTS / "DejaVuSans.ttf").getBestCmap())
+    known &= set(TTFont(FONTS / "DejaVuSans-Oblique.ttf").getBestCmap())
+    said = drawing.dot + "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "microtensor/viz").glob("*.py")
+    )
+    assert {c for c in said if ord(c) > 32} - {chr(c) for c in known} <= set(
+        "▶╍"
+    )  # in the upright font alone
+    upright = set(TTFont(FONTS / "DejaVuSans.ttf").getBestCmap())
+    assert {ord(c) for c in "▶╍━√∘ᵀ×→∅∖"} <= upright
+    assert (FONTS / "LICENSE_DEJAVU.txt").exists()
+
+
+# --- SVG --------------------------------------------------------------------------------------------------
+
+
+def test_svg_is_well_formed_and_says_what_it_is(drawing: viz.Drawing) -> None:
+    text = drawing.svg()
+    root = ET.fromstring(text)
+    assert root.get("role") == "img"
+    assert root.find(f"{SVG}title").text == "attention, level equations"  # type: ignore[union-attr]
+    assert "S = Q Kᵀ / √d_k" in root.find(f"{SVG}desc").text  # type: ignore[union-attr, operator]
+    assert "<!DOCTYPE" not in text
+    assert not text.startswith("<?xml")
+    assert drawing.svg(standalone=True).startswith("<?xml")
+    assert drawing._repr_svg_() == text
+
+
+def test_svg_text_is_one_element_per_line_with_its_length(drawing: viz.Drawing) -> None:
+    text = drawing.svg()
+    assert "baseline-shift" not in text
+    lines = {"".join(t.text or "" for t in line): line for line in ET.fromstring(text).iter(f"{SVG}text")}
+    line = lines["Q = splith(X WQ + bQ)"]
+    assert line.get("lengthAdjust") == "spacingAndGlyphs"
+    assert 50 < float(line.get("textLength", 0)) < 200
+    assert all(line.get("textLength") for line in lines.values())
+    assert "M" in lines
+    assert "d×d" not in "".join(k for k in lines if k.startswith("Q"))  # table cells stay apart
+
+
+def test_svg_scripts_are_small_and_the_next_run_takes_the_shift_back(drawing: viz.Drawing) -> None:
+    for line in ET.fromstring(drawing.svg()).iter(f"{SVG}text"):
+        shift = 0.0
+        for run in line:
+            shift += float(run.get("dy", 0))
+            size = float(run.get("font-size", 0))
+            if size in (11.0, 10.0, 9.0):
+                assert abs(shift) < 0.02
+            else:
+                assert min(abs(shift - s * size / 0.72) for s in (0.22, -0.36)) < 0.02
+
+
+def test_svg_follows_the_reader_inside_its_own_scope(drawing: viz.Drawing) -> None:
+    text = drawing.svg()
+    style = re.search("<style>(.*?)</style>", text).group(1)  # type: ignore[union-attr]
+    scope = re.search('class="microtensor (mt-[0-9a-f]{8})"', text).group(1)  # type: ignore[union-attr]
+    assert "@media screen and (prefers-color-scheme: dark)" in style
+    rules = re.findall(
+        r"[{}]?(\.[^{},]+)[{,]", style.replace("@media screen and (prefers-color-scheme: dark){", "")
+    )
+    assert len(rules) > 20
+    assert all(rule.startswith(f".{scope} ") for rule in rules)
+
+
+def test_svg_of_a_fixed_theme_follows_nobody() -> None:
+    x = mt.randn(3, requires_grad=True)
+    light, dark = (viz.draw(x * x, theme=theme).svg() for theme in ("light", "dark"))
+    assert "prefers-color-scheme" not in light + dark
+    assert "#14181d" in dark.lower()
+    assert "#14181d" not in light.lower()
+
+
+def test_two_drawings_on_a_page_share_no_id(drawing: viz.Drawing) -> None:
+    def ids(of: viz.Drawing) -> list[str]:
+        return [e.get("id", "") for e in ET.fromstring(of.svg()).iter() if e.get("id")]
+
+    x = mt.randn(3, requires_grad=True)
+    first, second = ids(drawing), ids(viz.draw(x * x))
+    assert len(set(first)) == len(first)
+    assert not set(first) & set(second)
+
+
+# --- the tool ---------------------------------------------------------------------------------------------
+
+
+def tool() -> Any:
+    spec = importlib.util.spec_from_file_location("draw_attention", ROOT / "tools" / "draw_attention.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tool_draws_to_several_files_and_says_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"attention.{suffix}" for suffix in ("svg", "png", "dot", "json", "pdf")]
+    options = ["--mask", "causal", "--dropout", "0.1", "--heads", "4", "--level", "ops", "--no-bias"]
+    assert tool().main(["-o", *map(str, files[:3]), "-o", *map(str, files[3:]), *options]) == 0
+    assert all(path.stat().st_size > 1000 for path in files)
+    assert capsys.readouterr().out.split() == [word for path in files for word in ("saved", str(path))]
+    assert "node-b_Q" not in files[2].read_text(encoding="utf-8")
+
+
+def test_the_tool_explains_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tool().main(["-o", str(tmp_path / "x.svg"), "--heads", "3"]) == 1
+    assert "not divisible" in capsys.readouterr().err
