@@ -1,4 +1,4 @@
-"""Train the paper's Transformer to read dates in 26 locales and write them as YYYY-MM-DD, then look inside it.
+"""Train the paper's Transformer to read dates in 26 locales and write them as YYYY-MM-DD; look inside it.
 
     python examples/translate_dates.py                          # about a minute of training on 2 cores
     python examples/translate_dates.py --resume                 # go on after Ctrl-C, or just look again
@@ -84,7 +84,7 @@ def build(vocab_size: int, smoke: bool) -> Transformer:
 
 
 def loss_of(model: Transformer, batch: tuple[mt.Tensor, mt.Tensor]) -> tuple[mt.Tensor, int]:
-    """Cross entropy of each next character, with the paper's label smoothing; and the number of characters."""
+    """Cross entropy of each next character, with the paper's label smoothing; and how many there are."""
     src, tgt = batch
     logits = model(src, tgt[:, :-1])  # (B, 11, V): position t predicts character t + 1
     loss = F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=PAD, label_smoothing=0.1)
@@ -107,11 +107,11 @@ def exact_match(model: Transformer, corpus: DateCorpus, n: int) -> float:
     return sum(f == pair.target for f, pair in zip(found, pairs, strict=True)) / len(pairs)
 
 
-# --- looking inside --------------------------------------------------------------------------------------------
+# --- looking inside -----------------------------------------------------------------------------------------
 
 
 def attention_map(model: Transformer, corpus: DateCorpus, text: str, path: Path) -> None:
-    """Which characters of the source each written character attends to: last decoder layer, mean of the heads."""
+    """Which characters of the source each written one attends to: last decoder layer, mean of the heads."""
     import matplotlib as mpl
 
     mpl.use("Agg")  # a file is written; no screen is needed
@@ -127,7 +127,10 @@ def attention_map(model: Transformer, corpus: DateCorpus, text: str, path: Path)
     weights = attention.cross[-1].mean(1)[0].numpy()  # (T, S)
     columns, rows = [*corpus.decode(source.tolist()[0]), "end"], [*written, "end"]
 
-    size = (0.32 * len(columns) + 2.2, 0.32 * len(rows) + 0.9)  # inches: square cells, room for labels and scale
+    size = (
+        0.32 * len(columns) + 2.2,
+        0.32 * len(rows) + 0.9,
+    )  # inches: square cells, room for labels and scale
     figure, axes = plt.subplots(figsize=size, layout="constrained")
     image = axes.imshow(weights, cmap="Purples", vmin=0, vmax=1)
     axes.set_xticks(range(len(columns)), [printable(c) for c in columns])
@@ -158,7 +161,7 @@ def layer_graph(model: Transformer, corpus: DateCorpus, text: str, path: Path) -
     viz.draw(layer, query, memory).save(path)
 
 
-# --- the job ---------------------------------------------------------------------------------------------------
+# --- the job ------------------------------------------------------------------------------------------------
 
 
 def arguments() -> argparse.Namespace:
@@ -166,9 +169,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="training steps; default 1500 (with --smoke 20)")
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --out")
     parser.add_argument("--seed", type=int, default=0, help="of the model and the training data; default 0")
-    parser.add_argument("--out", type=Path, default=Path("runs/dates"), help="folder for checkpoints and pictures")
-    parser.add_argument("--text", action="append", default=[], help="a date to translate at the end; repeatable")
-    parser.add_argument("--smoke", action="store_true", help="a tiny model for a few steps: does everything work?")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/dates"), help="folder for checkpoints and pictures"
+    )
+    parser.add_argument(
+        "--text", action="append", default=[], help="a date to translate at the end; repeatable"
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="a tiny model for a few steps: does everything work?"
+    )
     options = parser.parse_args()
     options.steps = options.steps if options.steps is not None else 20 if options.smoke else 1500
     if options.steps < 1:
@@ -180,7 +189,7 @@ def make_trainer(options: argparse.Namespace, corpus: DateCorpus, n_test: int) -
     mt.manual_seed(options.seed)
     model = build(corpus.vocab_size, options.smoke)
     optimizer = Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)  # the paper's §5.3
-    # the paper's schedule, brought down to zero at the end: the last fifth of the steps is worth several percent
+    # the paper's schedule, brought down to zero: the last fifth of the steps is worth several percent
     rate = noam(model.config.d_model, warmup_steps=200, factor=0.5)
     steps = options.steps
     scheduler = LambdaLR(optimizer, lambda t: rate(t + 1) * max(0.0, 1.0 - t / steps))

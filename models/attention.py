@@ -1,7 +1,8 @@
 """Attention as the lecture and the paper state it: masks, scaled dot-product attention, multi-head attention.
 
 A boolean mask means True = may attend, everywhere. Names follow "Attention Is All You Need", §3.2 (Vaswani et
-al. 2017) and the lecture: Q = X W^Q, Attention(Q, K, V) = softmax(Q Kᵀ/√d_k) V, MultiHead = Concat(head_i) W^O.
+al. 2017) and the lecture: Q = X W^Q, Attention(Q, K, V) = softmax(Q Kᵀ/√d_k) V, and
+MultiHead = Concat(head_1, …, head_h) W^O.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def scaled_dot_product_attention(
 ) -> tuple[Tensor, Tensor]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, and the weights A = softmax(…) before dropout.
 
-    Shapes: Q (..., T, d_k), K (..., S, d_k), V (..., S, d_v), mask broadcast to (..., T, S) → (..., T, d_v), (..., T, S)
+    Shapes: Q (..., T, d_k), K (..., S, d_k), V (..., S, d_v), mask broadcast to (..., T, S)
+        → (..., T, d_v) and (..., T, S)
     A boolean mask is True where a query may attend; a float mask is added to the scores. A query that may
     attend to nothing gets weights 0 and an output of 0. Source: the paper, eq. 1; the lecture.
     """
@@ -98,8 +100,9 @@ class MultiHeadAttention(nn.Module):
 
     All heads are computed at once: W^Q holds W_1^Q … W_h^Q side by side, each d_model × d_k with d_k = d_v =
     d_model / h. `forward_per_head` is the textbook's loop over heads and gives the same numbers.
-    Source: the paper, §3.2.2; the lecture, multi-head attention. Differs: biases (the paper has none), as everywhere
-    today (bias=False leaves them out), and an optional dropout on the weights (the paper's §5.4 has none there).
+    Source: the paper, §3.2.2; the lecture, multi-head attention. Differs: biases, as everywhere today (the
+    paper has none; bias=False leaves them out), and an optional dropout on the weights (none in the paper's
+    §5.4).
     """
 
     def __init__(self, d_model: int, n_heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
@@ -167,7 +170,7 @@ class MultiHeadAttention(nn.Module):
         return x.reshape(B, T, self.n_heads, self.d_k).transpose(1, 2)
 
     def _tag(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Tell a drawing the paper's names; in self-attention key is query, so both are X and their lengths n."""
+        """Tell a drawing the paper's names; in self-attention key is query: both are X, their lengths n."""
         viz.tag(query, "X", axes="B n_q d")
         viz.tag(key, "Z", axes="B n_k d")
         viz.tag(value, "Z_V", axes="B n_k d")
@@ -176,7 +179,7 @@ class MultiHeadAttention(nn.Module):
             viz.tag(projection.bias, f"b_{letter}", axes="d")
 
     def heads(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Each head's (W_i^Q, W_i^K, W_i^V), as the paper writes them: (d_model, d_k), views of the weights."""
+        """Each head's (W_i^Q, W_i^K, W_i^V) as in the paper: (d_model, d_k) each, views of the weights."""
         for i in range(self.n_heads):
             columns = slice(i * self.d_k, (i + 1) * self.d_k)
             yield tuple(p.weight.T[:, columns] for p in (self.q_proj, self.k_proj, self.v_proj))  # type: ignore[misc]
@@ -188,7 +191,7 @@ class MultiHeadAttention(nn.Module):
         value: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The textbook's form: h separate heads of width d_model/h, concatenated, times W^O. Equal to `forward`.
+        """The textbook's form: h heads of width d_model/h, concatenated, times W^O. Equal to `forward`.
 
         Shapes: as `forward`; each head's Q_i is (B, T, d_k).
         """
@@ -213,18 +216,20 @@ class MultiHeadAttention(nn.Module):
         output: Tensor = self.out_proj(mt.cat(heads, -1))
         return output
 
-    # --- checks ----------------------------------------------------------------------------------------------
+    # --- checks ---------------------------------------------------------------------------------------------
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x.ndim != 3 or x.shape[2] != self.d_model or x.shape[0] != query.shape[0]:
                 raise ValueError(
-                    f"MultiHeadAttention: {name} has shape {x.shape}, query {query.shape}; make each (B, length, "
+                    f"MultiHeadAttention: {name} has shape {x.shape}, query {query.shape}; make each (B, T, "
                     f"{self.d_model}) with one B"
                 )
         if key.shape[1] != value.shape[1]:
-            raise ValueError(f"MultiHeadAttention: key {key.shape} and value {value.shape} differ in length; make "
-                             f"them one for one")  # fmt: skip
+            raise ValueError(
+                f"MultiHeadAttention: key {key.shape} and value {value.shape} differ in length; "
+                f"give one value for each key"
+            )
 
     def _mask(self, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
         """The mask as four axes that broadcast to (B, H, T, S)."""
@@ -244,14 +249,16 @@ class MultiHeadAttention(nn.Module):
     def _four_axes(self, mask: Tensor, B: int, T: int, S: int) -> Tensor:
         want = (B, self.n_heads, T, S)
         if mask.dtype not in (mt.bool, mt.float32, mt.float64):
-            raise TypeError(f"MultiHeadAttention: the mask is {mask.dtype}; make it boolean (True = may attend), as "
-                            f"in mask.bool()")  # fmt: skip
+            raise TypeError(
+                f"MultiHeadAttention: the mask is {mask.dtype}; make it boolean (True = may attend), as in "
+                f"mask.bool()"
+            )
         shape = {2: (1, 1, *mask.shape), 3: (mask.shape[0], 1, *mask.shape[1:]), 4: mask.shape}.get(
             mask.ndim, ()
         )
         if len(shape) != 4 or any(n not in (1, w) for n, w in zip(shape, want, strict=True)):
             raise ValueError(
-                f"MultiHeadAttention: a mask of shape {mask.shape} does not broadcast to (B, H, T, S) = {want}; "
-                f"give (T, S), (B, T, S) or (B, H, T, S), where 1 may stand for any of them"
+                f"MultiHeadAttention: a mask of shape {mask.shape} does not broadcast to (B, H, T, S) = "
+                f"{want}; give (T, S), (B, T, S) or (B, H, T, S), where 1 may stand for any of them"
             )
         return mask.reshape(shape)

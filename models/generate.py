@@ -14,8 +14,8 @@ __all__ = ["greedy_decode"]
 def greedy_decode(model: Transformer, src: Tensor, max_len: int | None = None) -> Tensor:
     """The likeliest next token, again and again, until every row has ended.
 
-    Shapes: source ids (B, S) → ids (B, ≤ max_len) without the start token; after its end token a row is padding.
-    The source is encoded once. The model is put into evaluation mode meanwhile.
+    Shapes: source ids (B, S) → ids (B, ≤ max_len) without the start token; after its end token a row is
+    padding. The source is encoded once. The model is put into evaluation mode meanwhile.
     """
     c = model.config
     limit = c.max_len - 1 if max_len is None else max_len

@@ -20,7 +20,8 @@ def sinusoidal_encoding(length: int, d_model: int) -> Tensor:
     """PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i+1) = cos(p / 10000^(2i/d_model)).
 
     Shapes: → (length, d_model), sine and cosine interleaved; an odd d_model ends in a sine.
-    The wavelengths grow geometrically from 2π towards 10000 · 2π, and PE(p + k) is a fixed linear function of PE(p).
+    The wavelengths grow geometrically from 2π towards 10000 · 2π, and PE(p + k) is a fixed linear function of
+    PE(p).
     Source: the paper, §3.5; the lecture, sinusoidal positional encoding. Computed in float64, then rounded.
     """
     if length < 0 or d_model < 1:
@@ -38,7 +39,8 @@ def sinusoidal_encoding(length: int, d_model: int) -> Tensor:
 class PositionalEncoding(nn.Module):
     """x̃_p = x_p + PE_p, then dropout. Shapes: (B, T, d_model) → the same.
 
-    Source: the paper, §3.5 and §5.4 (dropout on the sums); the lecture. The table is no parameter and is not saved.
+    Source: the paper, §3.5 and §5.4 (dropout on the sums); the lecture. The table is no parameter and is not
+    saved.
     Raises: ValueError for sequences longer than max_len.
     """
 
@@ -51,9 +53,9 @@ class PositionalEncoding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) → (B, T, d_model)"""
-        T, longest = x.shape[-2], self.pe.shape[0]
-        if T > longest:
+        length, max_len = x.shape[-2], self.pe.shape[0]
+        if length > max_len:
             raise ValueError(
-                f"PositionalEncoding: {T} positions, but max_len is {longest}; make max_len larger"
+                f"PositionalEncoding: {length} positions, but max_len is {max_len}; make max_len larger"
             )
-        return F.dropout(x + self.pe[:T], self.dropout, self.training)
+        return F.dropout(x + self.pe[:length], self.dropout, self.training)

@@ -1,7 +1,7 @@
-"""The encoder–decoder Transformer of "Attention Is All You Need" (Vaswani et al. 2017), as the lecture states it.
+"""The encoder–decoder Transformer of "Attention Is All You Need" (Vaswani et al. 2017), as in the lecture.
 
-Each class is an equation of the paper. The defaults are the paper's base model; every departure is a switch of
-`TransformerConfig`. It is built of public names only: a user could have written it.
+Each class is an equation of the paper. The defaults are the paper's base model; every departure is a switch
+of `TransformerConfig`. It is built of public names only: a user could have written it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FeedForward(nn.Module):
 
 
 class SubLayer(nn.Module):
-    """What wraps attention and feed-forward: LayerNorm(x + Dropout(f(x))), the paper's §3.1 and §5.4 ("post").
+    """What wraps each f of a layer: LayerNorm(x + Dropout(f(x))), the paper's §3.1 and §5.4 ("post").
 
     norm="pre" is the later x + Dropout(f(LayerNorm(x))) (Xiong et al. 2020), which trains without warm-up.
     """
@@ -100,7 +100,7 @@ class EncoderLayer(nn.Module):
         self.sublayer2 = SubLayer(d_model, dropout, norm)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, weights: Weights | None = None) -> Tensor:
-        """x (B, T, d_model), mask as in MultiHeadAttention; the attention weights are appended to `weights`."""
+        """x (B, T, d_model), mask as in MultiHeadAttention; its weights are appended to `weights`."""
         z = self.sublayer1(x, lambda h: _attend(self.self_attention, h, h, mask, weights))
         out: Tensor = self.sublayer2(z, self.feed_forward)
         return out
@@ -141,7 +141,7 @@ class DecoderLayer(nn.Module):
         weights: Weights | None = None,
         cross_weights: Weights | None = None,
     ) -> Tensor:
-        """tgt_mask says who in x attends to whom in x (usually causal), memory_mask who attends to what in memory."""
+        """tgt_mask: who in x attends to whom in x (usually causal); memory_mask: who to what in memory."""
         y = self.sublayer1(x, lambda h: _attend(self.self_attention, h, h, tgt_mask, weights))
         z = self.sublayer2(y, lambda h: _attend(self.cross_attention, h, memory, memory_mask, cross_weights))
         out: Tensor = self.sublayer3(z, self.feed_forward)
@@ -225,10 +225,10 @@ class Decoder(nn.Module):
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The sizes and switches of a Transformer. Defaults: the paper's base model (Table 3), its §3.1–3.5 and §5.4.
+    """The sizes and switches of a Transformer. Defaults: the paper's base model (Table 3, §3.1–3.5, §5.4).
 
-    shared_vocabulary: the source embedding is the target's too, as the paper does with its one BPE vocabulary for
-    both languages; it needs equal vocabulary sizes. Two alphabets, two embeddings: False.
+    shared_vocabulary: the source embedding is the target's too, as in the paper with its one BPE vocabulary
+    for both languages; it needs equal vocabulary sizes. Two alphabets, two embeddings: False.
     """
 
     src_vocab_size: int
@@ -262,7 +262,7 @@ class Attention:
 class Transformer(nn.Module):
     """The encoder–decoder Transformer: p(tgt_t | tgt_<t, src) = softmax(logits_t).
 
-    Source: the paper, Figure 1 and §3; the lecture, "putting it together". Initial values: Xavier uniform, and
+    Source: the paper, Figure 1 and §3; the lecture, "putting it together". Initial values: Xavier uniform;
     N(0, 1/d_model) for embeddings, so that they have variance 1 after × √d_model.
     """
 
@@ -270,8 +270,10 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = c = config
         if c.shared_vocabulary and c.src_vocab_size != c.tgt_vocab_size:
-            raise ValueError(f"Transformer: shared_vocabulary with {c.src_vocab_size} source and {c.tgt_vocab_size} "
-                             f"target tokens; make the sizes equal, or shared_vocabulary=False")  # fmt: skip
+            raise ValueError(
+                f"Transformer: shared_vocabulary with {c.src_vocab_size} source and {c.tgt_vocab_size} "
+                f"target tokens; make the sizes equal, or shared_vocabulary=False"
+            )
         self.tgt_embedding = nn.Embedding(c.tgt_vocab_size, c.d_model)
         self.src_embedding = nn.Embedding(c.src_vocab_size, c.d_model)
         if c.shared_vocabulary:
@@ -296,7 +298,7 @@ class Transformer(nn.Module):
         *,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Attention]:
-        """Source ids (B, S) and target ids (B, T) → logits (B, T, V); position t predicts the token after tgt_t.
+        """Source ids (B, S), target ids (B, T) → logits (B, T, V); position t predicts the token after tgt_t.
 
         Masks not given are made from the ids: padding for the source, padding and causal for the target.
         return_attention: also every layer's and head's weights, before dropout.

@@ -29,7 +29,7 @@ def attention_layer(d_model, n_heads, seed=0, **options):
     return MultiHeadAttention(d_model, n_heads, **options).double()
 
 
-# --- scaled dot-product attention ------------------------------------------------------------------------------
+# --- scaled dot-product attention ---------------------------------------------------------------------------
 
 
 @given(T=sizes, S=sizes, d=sizes, seed=seeds)
@@ -41,7 +41,7 @@ def test_rows_of_the_weights_are_distributions(T, S, d, seed):
 
 @given(T=sizes, S=sizes, d=sizes, seed=seeds, size=st.sampled_from([1.0, 1e3]))
 def test_the_output_lies_in_the_convex_hull_of_the_value_rows(T, S, d, seed, size):
-    """y = Σ a_s v_s with the very weights: so no coordinate, and no projection, leaves the range of the values."""
+    """y = Σ a_s v_s with the very weights, so no projection of y leaves the range of the values."""
     V = normal(seed + 2, S, d)
     y, A = scaled_dot_product_attention(size * normal(seed, T, d), normal(seed + 1, S, d), V)
     np.testing.assert_allclose(y.array, A.array @ V.array, rtol=1e-12, atol=1e-13)
@@ -82,11 +82,16 @@ def test_a_query_that_may_attend_to_nothing_gives_zeros_and_zero_gradients():
     assert all(np.isfinite(t.grad.array).all() for t in (Q, K, V))
 
 
-# --- multi-head attention --------------------------------------------------------------------------------------
+# --- multi-head attention -----------------------------------------------------------------------------------
 
 
 @given(
-    B=st.integers(1, 3), T=sizes, S=sizes, h=st.sampled_from([1, 2, 3]), d_k=st.integers(1, 4), bias=st.booleans()
+    B=st.integers(1, 3),
+    T=sizes,
+    S=sizes,
+    h=st.sampled_from([1, 2, 3]),
+    d_k=st.integers(1, 4),
+    bias=st.booleans(),
 )
 def test_multi_head_attention_is_its_heads_concatenated_times_W_O(B, T, S, h, d_k, bias):
     layer = attention_layer(h * d_k, h, bias=bias)
@@ -97,12 +102,15 @@ def test_multi_head_attention_is_its_heads_concatenated_times_W_O(B, T, S, h, d_
         cut = slice(i * d_k, (i + 1) * d_k)
         bias_of = [p.bias.array[cut] if bias else 0.0 for p in (layer.q_proj, layer.k_proj, layer.v_proj)]
         q, k, v = (
-            a.array @ w.array + b for a, w, b in zip((x, memory, memory), (W_Q, W_K, W_V), bias_of, strict=True)
+            a.array @ w.array + b
+            for a, w, b in zip((x, memory, memory), (W_Q, W_K, W_V), bias_of, strict=True)
         )
         scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(d_k)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         rows.append(weights / weights.sum(-1, keepdims=True) @ v)
-    want = np.concatenate(rows, -1) @ layer.out_proj.weight.array.T + (layer.out_proj.bias.array if bias else 0)
+    want = np.concatenate(rows, -1) @ layer.out_proj.weight.array.T + (
+        layer.out_proj.bias.array if bias else 0
+    )
     np.testing.assert_allclose(layer(x, memory).detach().array, want, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(layer.forward_per_head(x, memory).detach().array, want, rtol=1e-10, atol=1e-12)
 
@@ -154,7 +162,7 @@ def test_the_key_bias_has_no_gradient_but_the_query_bias_has(T, h, seed):
     assert np.abs(layer.q_proj.bias.grad.array).max() > 1e-6 * scale
 
 
-# --- the causal mask -------------------------------------------------------------------------------------------
+# --- the causal mask ----------------------------------------------------------------------------------------
 
 
 @given(T=st.integers(2, 6), h=st.sampled_from([1, 2]), seed=seeds)
@@ -175,7 +183,7 @@ def test_is_causal_is_the_causal_mask():
     assert (layer(x, is_causal=True) == layer(x, mask=causal_mask(5))).all()
 
 
-# --- positions -------------------------------------------------------------------------------------------------
+# --- positions ----------------------------------------------------------------------------------------------
 
 
 @given(p=st.integers(0, 200), k=st.integers(0, 50), half=st.integers(1, 32))

@@ -1,4 +1,4 @@
-"""The Transformer: masks, wiring, faithfulness to the paper, gradients, decoding, and parity with PyTorch's layers."""
+"""The Transformer: masks, wiring, faithfulness to the paper, gradients, decoding, PyTorch parity."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def ids(*rows):
     return mt.tensor(list(rows))
 
 
-# --- masks -----------------------------------------------------------------------------------------------------
+# --- masks --------------------------------------------------------------------------------------------------
 
 
 def test_the_causal_mask_lets_each_position_see_itself_and_the_past():
@@ -67,7 +67,9 @@ def test_masks_of_two_to_four_axes_broadcast_to_batch_heads_queries_keys(shape):
     four = {2: mask[None, None], 3: mask[:, None], 4: mask}[mask.ndim] if mask.ndim > 1 else mask
     full = np.broadcast_to(four, (2, 2, 3, 4))
     got = layer(x, memory, mask=mt.tensor(mask))
-    np.testing.assert_allclose(got.detach().array, layer(x, memory, mask=mt.tensor(full)).detach().array, rtol=1e-12)
+    np.testing.assert_allclose(
+        got.detach().array, layer(x, memory, mask=mt.tensor(full)).detach().array, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 3), (3, 3, 4), (2, 3, 3, 4), (2, 2, 4, 4), (1, 2, 2, 3, 4)])
@@ -119,7 +121,7 @@ def test_logits_never_depend_on_later_target_tokens():
     assert not (one[:, 2:] == other[:, 2:]).all()
 
 
-# --- faithful to the paper -------------------------------------------------------------------------------------
+# --- faithful to the paper ----------------------------------------------------------------------------------
 
 
 def test_layers_are_fresh_and_never_copies_of_one():
@@ -166,7 +168,13 @@ def test_one_vocabulary_ties_all_three_matrices():
 def test_the_defaults_are_the_papers_base_model():
     c = TransformerConfig(100, 100)
     assert (c.d_model, c.n_heads, c.n_encoder_layers, c.n_decoder_layers, c.d_ff) == (512, 8, 6, 6, 2048)
-    assert (c.dropout, c.norm, c.activation, c.tie_weights, c.scale_embeddings) == (0.1, "post", "relu", True, True)
+    assert (c.dropout, c.norm, c.activation, c.tie_weights, c.scale_embeddings) == (
+        0.1,
+        "post",
+        "relu",
+        True,
+        True,
+    )
 
 
 def test_dropout_acts_in_training_only_and_repeats_with_the_seed():
@@ -194,7 +202,7 @@ def test_all_attention_weights_are_returned_on_request():
     assert (weights.cross[0].array[..., 3] == 0).all()
 
 
-# --- errors ----------------------------------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------------------
 
 
 def test_errors_carry_the_values_and_the_cure():
@@ -212,7 +220,7 @@ def test_errors_carry_the_values_and_the_cure():
         greedy_decode(small_model(), ids([5]), max_len=16)
 
 
-# --- gradients of the whole ------------------------------------------------------------------------------------
+# --- gradients of the whole ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": "pre", "activation": "gelu", "tie_weights": False}])
@@ -242,7 +250,7 @@ def test_composites_give_the_same_loss_and_gradients():
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
-# --- decoding --------------------------------------------------------------------------------------------------
+# --- decoding -----------------------------------------------------------------------------------------------
 
 
 def test_greedy_decoding_takes_the_likeliest_token_each_time_and_pads_after_the_end():
@@ -289,7 +297,7 @@ def test_positional_encoding_is_added_and_not_saved():
     assert (layer(x)[0] == layer.pe[:3]).all()
 
 
-# --- parity with PyTorch ---------------------------------------------------------------------------------------
+# --- parity with PyTorch ------------------------------------------------------------------------------------
 
 PAIRS = {
     "self_attn": "self_attention",
@@ -319,7 +327,10 @@ def copy_into_torch(ours, theirs):
         values = np.concatenate([own[n].array for n in names])
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(values))
-    return {name: (lambda names=names: np.concatenate([own[n].grad.array for n in names])) for name, names in laid_out.items()}
+    return {
+        name: (lambda names=names: np.concatenate([own[n].grad.array for n in names]))
+        for name, names in laid_out.items()
+    }
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

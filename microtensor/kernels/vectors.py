@@ -183,7 +183,7 @@ def _make_tile(mr: int, nv: int, masked: bool) -> Any:
     """The micro-kernel for mr rows of nv vectors; `masked` if it may reach over the right edge of C."""
 
     @_emitted
-    def tile(typing, like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):  # type: ignore[no-untyped-def]
+    def tile(typing, like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):
         """C[i, j] (+)= Σₖ A[i, k] B[k, j] for i < height, j < width; addresses and strides in bytes."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -208,7 +208,7 @@ tile_thin = _make_tile(THIN, 4, masked=True)
 
 
 @_emitted
-def copy_rows(typing, like, source, stride, rows, width, out, ld):  # type: ignore[no-untyped-def]
+def copy_rows(typing, like, source, stride, rows, width, out, ld):
     """out[r, j] = source[r, j] for r < rows, j < width ≤ NV vectors; the elements of a row are neighbours."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -226,7 +226,7 @@ def copy_rows(typing, like, source, stride, rows, width, out, ld):  # type: igno
 
 
 @_emitted
-def transpose_square(typing, like, source, stride, rows, width, out, ld):  # type: ignore[no-untyped-def]
+def transpose_square(typing, like, source, stride, rows, width, out, ld):
     """out[i, j] = source[j, i] for i < rows, j < width, both at most one vector's length."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
