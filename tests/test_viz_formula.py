@@ -191,6 +191,26 @@ def test_a_formula_prints_as_it_is_written_on_paper(text: str, plain: str, html:
         assert formula.Printer({}, html=True).print(text) == html
 
 
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (0, "0"),
+        (slice(2, 5), "2:5"),
+        ((Ellipsis, None, slice(0, None, 2)), "…, None, 0::2"),
+        (np.array([1, 2]), "ids"),
+        (np.array([True]), "mask"),
+    ],
+)
+def test_an_index_is_printed_as_it_is_written(index: Any, text: str) -> None:
+    assert formula.indices(index) == text
+
+
+def test_an_indexed_tensor_shows_its_index() -> None:
+    x = mt.randn(9, 9, requires_grad=True)
+    assert viz.draw(x[2:5, 0]).about == ["y = x[2:5, 0]"]
+    assert "[2:5, 0]" in viz.draw(x[2:5, 0], level="ops").dot
+
+
 def test_names_stand_for_symbols_numbers_and_nothing() -> None:
     printer = formula.Printer({"A": "S̃", "W": "W^Q", "b": None, "p": 0.1, "Y": "Q"}, html=False)
     assert printer.print("Y = A @ W + b") == "Q = S̃ W^Q"

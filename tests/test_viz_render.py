@@ -73,6 +73,21 @@ def test_without_graphviz_the_dot_is_saved_and_the_cure_is_named(
         drawing.save(tmp_path / "x.png")
     assert (tmp_path / "x.dot").read_text(encoding="utf-8") == drawing.dot
     assert drawing._repr_svg_() is None
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.dot"]
+
+
+def test_the_program_dot_comes_first(
+    tmp_path: Path, drawing: viz.Drawing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("graphviz")
+    program = tmp_path / "dot"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.stdin.read()\nprint('made by dot', sys.argv[1:])\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert b"made by dot" in render.render(drawing.dot, "svg")
+    assert b"-Tsvg" in render.render(drawing.dot, "svg")
 
 
 def test_the_library_alone_can_render(drawing: viz.Drawing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,11 @@ class Drawing:
                 f"Drawing.save: cannot write {path.name!r}; end the name in "
                 f".dot, .{', .'.join(render.FORMATS)}"
             )
-        path.write_bytes(self.svg(standalone=True).encode() if kind == "svg" else self._render(kind, path))
+        try:
+            path.write_bytes(self.svg(standalone=True).encode() if kind == "svg" else self._render(kind))
+        except render.NoGraphviz:
+            saved = self.save(path.with_suffix(".dot"))
+            raise render.NoGraphviz(f"draw: no Graphviz found, saved {saved}; {render.CURE}") from None
         return path
 
     def svg(self, *, standalone: bool = False) -> str:
@@ -93,14 +97,14 @@ class Drawing:
         except (render.NoGraphviz, ValueError):
             return None
 
-    def _render(self, kind: str, path: Path | None = None) -> bytes:
+    def _render(self, kind: str) -> bytes:
         if self.boxes > self.max_nodes:
             cure = "use level='equations', which is coarser" if self.level == "ops" else "draw a part of it"
             raise ValueError(
                 f"Drawing: {self.boxes} nodes are more than max_nodes={self.max_nodes}, and layout would "
                 f"take long; {cure}, raise max_nodes, or save the .dot"
             )
-        return render.render(self.dot, kind, path)
+        return render.render(self.dot, kind)
 
 
 def draw(

@@ -17,7 +17,7 @@ import numpy as np
 
 from microtensor.viz import symbols
 
-__all__ = ["OPS", "Printer", "evaluate", "number", "of_op", "operands", "parse"]
+__all__ = ["OPS", "Printer", "evaluate", "indices", "number", "of_op", "operands", "parse"]
 
 # What an op computes, in the names of its arguments; an op that is not here is printed as a call: tanh(x).
 OPS = {
@@ -26,6 +26,7 @@ OPS = {
     "div": "a / b",
     "dropout": "dropout(x, p)",  # keep is chance, not an operand: what a formula does not name is not drawn
     "embedding": "weight[ids]",
+    "getitem": "x[index]",
     "linear": "x @ w.mT + b",
     "masked_fill": "where(mask, value, x)",
     "matmul": "a @ b",
@@ -81,6 +82,18 @@ def number(value: Any) -> str:
     if isinstance(value, float) and math.isinf(value):
         return "∞" if value > 0 else "−∞"
     return f"{value:.4g}".replace("-", "−")
+
+
+def indices(index: Any) -> str:
+    """An index as it stands between brackets: 0, 2:5, …, ids for an array of them."""
+    if isinstance(index, tuple):
+        return ", ".join(indices(part) for part in index) or "()"
+    if isinstance(index, slice):
+        ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
+        return ":".join(ends if ends[2] else ends[:2])
+    if isinstance(index, np.ndarray | list):
+        return "mask" if np.asarray(index).dtype == bool else "ids"
+    return "…" if index is Ellipsis else str(index)
 
 
 # --- printing -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ __all__ = ["Names"]
 
 STEMS = {"input": "x", "param": "w", "const": "c", "op": "z"}
 # The parameters of an op that its label shows.
-SHOWN = {"permute": "axes", "getitem": "index", "cast": "dtype", "masked_fill": "value", "dropout": "p",
+SHOWN = {"permute": "axes", "cast": "dtype", "masked_fill": "value", "dropout": "p",
          "amax": "axis", "amin": "axis", "cat": "axis", "cumsum": "axis", "mean": "axis", "sum": "axis",
          "flip": "axes"}  # fmt: skip
 
@@ -74,6 +74,8 @@ class Names:
         values: dict[str, Any] = {k: v for k, v in node.params.items() if isinstance(v, int | float)}
         for slot, value in node.arguments:
             values[slot] = self._in_formula(value) if isinstance(value, Node) else value
+        if "index" in node.params:
+            values["index"] = formula.indices(node.params["index"])
         values["result"] = self._in_formula(node)
         return self.printer(values, html=html).print(f"result = {node.formula}")
 
@@ -124,6 +126,8 @@ class Names:
         word = label if is_word and not node.op.name.endswith(label) else node.op.name
         if node.op.name in ("reshape", "expand"):
             return word, str(node.shape)
+        if node.op.name == "getitem":
+            return word, f"[{formula.indices(node.params['index'])}]"
         shown = node.params.get(SHOWN.get(node.op.name, ""))
         values = [*details, *([] if shown is None else [shown])]
         return word, ", ".join(formula.number(v) for v in values)

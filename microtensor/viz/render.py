@@ -22,10 +22,13 @@ class NoGraphviz(RuntimeError):
     """Neither the program dot nor pygraphviz is there."""
 
 
-def render(text: str, kind: str, path: Path | None = None) -> bytes:
+CURE = 'pip install "pygraphviz>=2.0.4", or install Graphviz (apt, brew, winget)'
+
+
+def render(text: str, kind: str) -> bytes:
     """The DOT text laid out and written in a format of FORMATS.
 
-    Raises: NoGraphviz if nothing can; the DOT text is then saved beside `path`, or as drawing.dot.
+    Raises: NoGraphviz if nothing can.
     """
     _use_our_fonts()
     sharp = text.replace("graph [", f"graph [dpi={DPI}, ", 1) if kind == "png" else text
@@ -34,12 +37,7 @@ def render(text: str, kind: str, path: Path | None = None) -> bytes:
         if made is None:
             made = _by_library(sharp, kind)
     if made is None:
-        saved = Path("drawing.dot") if path is None else path.with_suffix(".dot")
-        saved.write_text(text, encoding="utf-8")
-        raise NoGraphviz(
-            f'draw: no Graphviz found, saved {saved}; pip install "pygraphviz>=2.0.4", or install Graphviz '
-            f"(apt, brew, winget)"
-        )
+        raise NoGraphviz(f"draw: no Graphviz found; the .dot can be saved; to render it, {CURE}")
     return made
 
 
@@ -50,7 +48,7 @@ def _by_program(text: str, kind: str) -> bytes | None:
     except ImportError:
         return None
     try:
-        return graphviz.Source(text).pipe(format=kind)  # type: ignore[no-any-return]
+        return graphviz.Source(text).pipe(format=kind, quiet=True)  # type: ignore[no-any-return]
     except graphviz.ExecutableNotFound:
         return None
 
