@@ -78,6 +78,8 @@ def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[t
 
 
 def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
+    if y.base is not None:
+        engine.refresh(y)
     if not y.requires_grad:
         raise RuntimeError(
             f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or "

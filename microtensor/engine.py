@@ -19,10 +19,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from microtensor import dtypes
+from microtensor import dtypes, memory
 from microtensor.mode import mode
 
-__all__ = ["Array", "Entry", "Op", "bind", "op", "registry"]
+__all__ = ["Array", "Entry", "Op", "bind", "op", "refresh", "registry"]
 
 Array: TypeAlias = NDArray[Any]
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -150,9 +150,9 @@ class Op:
         arrays, dtype, needed, plain = [], None, False, True
         for a in args:  # one pass: this loop is most of what an op costs over its kernel
             if isinstance(a, Tensor):
+                if a.base is not None:
+                    refresh(a)
                 needed = needed or a._requires_grad
-                if a.base is not None and mode.grad:
-                    _check_view(self, a)
                 a = a.array
                 plain = plain and (dtype is None or a.dtype is dtype)
                 dtype = a.dtype
@@ -180,7 +180,7 @@ class Op:
         if type(y) is not np.ndarray:  # NumPy turns 0-d results into scalars
             y = np.asarray(y)
         entry = Entry(self, args, params, y, residuals) if needed and y.dtype.kind == "f" else None
-        result = make(y, entry, args[0] if self.view and _shares(y, arrays[0]) else None)
+        result = make(y, entry, args[0] if self.view and memory.shares(y, arrays[0]) else None)
         if entry is not None and self.keeps_output:
             entry.checks.append((result.version, result.version[0]))
         return result
@@ -249,18 +249,13 @@ def _cast(a: Any, dtype: dtypes.DType) -> Any:
     return a if dtype.kind == "f" else make(np.asarray(a).astype(dtype), None, None)
 
 
-def _shares(y: Array, x: Array) -> bool:
-    """Is y a view of x's memory? NumPy collapses chains of bases, so one look is enough."""
-    return y is x or (y.base is not None and (y.base is x or y.base is x.base))
-
-
-def _check_view(op: Op, view: Any) -> None:
+def refresh(view: Any) -> None:
+    """A view of a tensor that was changed in place since it was taken gets the entry it would get now."""
     base, entry = view.base
-    if base.grad_fn is not entry:
-        raise RuntimeError(
-            f"{op.name}: an input of shape {view.shape} is a view of a tensor that was changed in place "
-            f"after the view was taken, so its gradient is unknown; take the view again after the change"
-        )
+    if base.grad_fn is not entry and mode.grad:
+        flat = registry["reshape"](base, shape=(-1,))
+        now = registry["getitem"](flat, index=memory.places(view.array, base.array))
+        view.grad_fn, view._requires_grad, view.base = now.grad_fn, now._requires_grad, (base, base.grad_fn)
 
 
 # --- the tape -----------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LEVELS = {
     "microtensor.mode": 0,
     "microtensor.dtypes": 0,
+    "microtensor.memory": 0,
     "microtensor.random": 0,
     "microtensor.kernels": 0,
     "microtensor.engine": 1,

@@ -191,7 +191,6 @@ VIEWS = {
     "expand": lambda x: x.unsqueeze(0).expand(2, -1, -1),
     "split": lambda x: x.split(1)[1],
     "unbind": lambda x: x.unbind(1)[0],
-    "flip": lambda x: x.flip(0),
     "detach": lambda x: x.detach(),
     "data": lambda x: x.data,
     "permute": lambda x: x.permute(1, 0),

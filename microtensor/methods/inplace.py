@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtensor import engine, ops
+from microtensor import engine, memory, ops
 from microtensor.methods.arguments import as_operand
 from microtensor.mode import mode
 
@@ -33,11 +33,8 @@ class InPlace:
                     f"{who}: a leaf tensor of shape {root.shape} that requires a gradient cannot be changed "
                     f"in place while recording; do it under mt.no_grad(), or on a clone()"
                 )
-            if self.base is not None and root.grad_fn is not self.base[1]:
-                raise RuntimeError(
-                    f"{who}: this view of shape {self.shape} was taken before the tensor that it views was "
-                    f"changed in place; take it again"
-                )
+            if self.base is not None:
+                engine.refresh(self)
         if not self.array.flags.writeable:
             raise RuntimeError(
                 f"{who}: this tensor of shape {self.shape} shares read-only memory; change a clone()"
@@ -64,19 +61,12 @@ class InPlace:
 
     def _record_view(self: Any, who: str, root: Tensor, result: Tensor) -> None:
         """root ← root with `result` at the elements that this view shows, and the view from there again."""
-        array: Any = root.array
-        if not array.flags.c_contiguous or any(
-            s == 0 and n > 1 for s, n in zip(self.array.strides, self.shape, strict=True)
-        ):
+        if memory.overlaps(self.array) or memory.overlaps(root.array):
             raise RuntimeError(
-                f"{who}: cannot record a change of a view of shape {self.shape} whose elements overlap or "
-                f"whose memory is not in order; change the tensor it views by index (x[i] = …)"
+                f"{who}: cannot record a change of a view of shape {self.shape} with several elements at one "
+                f"place in memory; change a clone()"
             )
-        # which elements of the flattened root: the view's own offset and strides, walked over 0 … size − 1
-        first = (_address(self.array) - _address(array)) // array.itemsize
-        steps = [s // array.itemsize * 8 for s in self.array.strides]
-        all_places = np.arange(array.size, dtype=np.int64)
-        places = np.lib.stride_tricks.as_strided(all_places[first:], self.shape, steps).copy()
+        places = memory.places(self.array, root.array)
         flat = ops.setitem(root.reshape(-1), result, index=places)
         changed, seen = flat.reshape(root.shape), ops.getitem(flat, index=places)
         root.grad_fn, root._requires_grad = changed.grad_fn, changed._requires_grad
@@ -118,7 +108,3 @@ class InPlace:
         return self._change(who, lambda x: ops.setitem(x, value, index=index))
 
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
-
-
-def _address(array: engine.Array) -> int:
-    return int(array.__array_interface__["data"][0])

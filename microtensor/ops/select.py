@@ -198,7 +198,7 @@ def ones_like(x):
     return np.ones_like(x)
 
 
-@op("detach", differentiable=False)
+@op("detach", differentiable=False, view=True)
 def detach(x):
     """The same values, without a gradient."""
     return x

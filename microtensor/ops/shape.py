@@ -75,10 +75,10 @@ def expand_samples(rng):
         yield (rng.normal(size=before),), {"shape": after}
 
 
-@op("flip", view=True)
+@op("flip")
 def flip(x, *, axes):
-    """x backwards along the axes          gradient: g, backwards"""
-    return np.flip(x, axes)
+    """x backwards along the axes, copied as in PyTorch          gradient: g, backwards"""
+    return np.array(np.flip(x, axes), order="C")
 
 
 @flip.vjp
