@@ -152,10 +152,12 @@ class Op:
             if isinstance(a, Tensor):
                 if a.base is not None:
                     refresh(a)
-                needed = needed or a._requires_grad
+                if a._requires_grad:
+                    needed = True
                 a = a.array
-                plain = plain and (dtype is None or a.dtype is dtype)
-                dtype = a.dtype
+                if a.dtype is not dtype:
+                    plain = plain and dtype is None
+                    dtype = a.dtype
             elif type(a) is not float and type(a) is not int:
                 plain = False
             arrays.append(a)
