@@ -15,7 +15,7 @@ from microtensor.viz.drawing import _run
 from microtensor.viz.fold import fold
 from microtensor.viz.record import Recorder, Span
 from microtensor.viz.trace import trace
-from models import MultiHeadAttention, causal_mask
+from models import DecoderLayer, MultiHeadAttention, causal_mask
 
 
 def leaf(*shape: int) -> mt.Tensor:
@@ -193,6 +193,12 @@ def test_cross_attention_names_both_lengths() -> None:
     drawing = viz.draw(attention(), leaf(2, 5, 16), leaf(2, 7, 16))
     assert "K = split_h(Z W^K + b_K)" in drawing.about
     assert "B×h×n<SUB>q</SUB>×n<SUB>k</SUB>" in drawing.dot
+
+
+def test_names_of_axes_are_a_modules_own() -> None:
+    drawing = viz.draw(DecoderLayer(16, 2, 32, dropout=0.0), leaf(2, 5, 16), leaf(2, 7, 16))
+    assert "B×h×n×n" in drawing.dot  # self-attention
+    assert "B×h×n<SUB>q</SUB>×n<SUB>k</SUB>" in drawing.dot  # cross-attention
 
 
 def test_tags_and_folds_cost_nothing_and_say_nothing_outside_a_recording() -> None:

@@ -63,22 +63,16 @@ def _forward(node: Node) -> tuple[str, ...] | None:
 class Shapes:
     """Writes shapes as the option `shapes` asks, in math or in the house's letters."""
 
-    def __init__(
-        self, graph: Graph, how: str | None, same: list[tuple[str, str]], *, code: bool, narrow: bool
-    ) -> None:
+    def __init__(self, graph: Graph, how: str | None, *, code: bool, narrow: bool) -> None:
         self.how, self.code = how, code
-        self.between = (
-            "<BR/>" if narrow else " "
-        )  # names and sizes one below the other: a long row stays short
-        self.stem = _united(same)
+        self.between = "<BR/>" if narrow else " "  # sizes below the names: a long row stays short
         self.sizes: dict[str, int] = {}
         self.symbolic = how in ("symbolic", "both")
         for node in graph.nodes:
             self._collect(node)
 
     def _collect(self, node: Node) -> None:
-        for axis, size in zip(node.axes or (), node.shape or (), strict=False):
-            name = self.stem.get(axis, axis)
+        for name, size in zip(node.axes or (), node.shape or (), strict=False):
             if self.sizes.setdefault(name, size) != size and self.symbolic:
                 what = node.symbol or (node.op.name if node.op is not None else "a leaf")
                 raise ValueError(
@@ -88,7 +82,6 @@ class Shapes:
 
     def letter(self, axis: str) -> str:
         """The name of an axis as it is printed."""
-        axis = self.stem.get(axis, axis)
         return HOUSE_LETTERS.get(axis, axis) if self.code else axis
 
     def _order(self, node: Node) -> slice | list[int]:
@@ -138,14 +131,3 @@ class Shapes:
         if axis == "d_k" and {"d", "h"} <= sizes.keys() and sizes["d_k"] * sizes["h"] == sizes["d"]:
             return f"{self.letter('d')}/{self.letter('h')} = "
         return ""
-
-
-def _united(same: list[tuple[str, str]]) -> dict[str, str]:
-    """One name for axes that are one: n for n_q and n_k, else the first."""
-    stem: dict[str, str] = {}
-    for a, b in same:
-        a, b = stem.get(a, a), stem.get(b, b)
-        common = a.split("_")[0] if a.split("_")[0] == b.split("_")[0] else a
-        stem = {axis: common if name in (a, b) else name for axis, name in stem.items()}
-        stem |= {name: common for name in (a, b) if name != common}
-    return stem

@@ -176,7 +176,7 @@ def _picture(
     graph = trace.trace(y, recorder, _pairs(called))
     axes.carry(graph)
     folded = fold(graph, by_line=by_line)
-    written = axes.Shapes(graph, shapes, recorder.same_axis, code=called == "code", narrow=narrow)
+    written = axes.Shapes(graph, shapes, code=called == "code", narrow=narrow)
     said = names.Names(graph, folded, written, by_line=by_line)
     title = "attention" if "Attention" in what else what.lower()
     return paint(graph, folded, said, written, level=level, what=title)

@@ -27,6 +27,7 @@ class Tag:
     axes: tuple[str, ...] | None
     transposed: bool = False
     of: Any = None
+    path: str = ""  # of the module that said so
 
     @property
     def array(self) -> Any:
@@ -60,12 +61,10 @@ class Recorder:
     def __init__(self) -> None:
         self.tags: dict[int, Tag] = {}
         self.spans: list[Span] = []
-        self.same_axis: list[tuple[str, str]] = []  # two names that one axis of one tensor was given
+        self.renamed: dict[tuple[str, str], str] = {}  # (path of a module, its name of an axis) → ours
         self.paths: list[str] = []  # the modules whose forward is running, outermost first
         self.parameters: dict[int, str] = {}  # id of a parameter → its path in the module drawn
-        self.inputs: dict[
-            int, tuple[str, Any]
-        ] = {}  # id of a tensor given to the module → (argument's name, it)
+        self.inputs: dict[int, tuple[str, Any]] = {}  # id of an input of the module → (argument's name, it)
 
     def tag_of(self, node: Any) -> Tag | None:
         """The tag of an entry or leaf tensor."""
@@ -79,9 +78,25 @@ class Recorder:
             return
         before.symbol = before.symbol or tag.symbol
         if before.axes is None:
-            before.axes = tag.axes
+            before.axes, before.path = tag.axes, tag.path
         elif tag.axes is not None:
-            self.same_axis += [(a, b) for a, b in zip(before.axes, tag.axes, strict=True) if a != b]
+            for first, second in zip(before.axes, tag.axes, strict=True):
+                self._unite(before.path, first, tag.path, second)
+
+    def axes(self, tag: Tag) -> tuple[str, ...]:
+        """The names of a tag's axes, as one drawing calls them."""
+        return tuple(self.renamed.get((tag.path, axis), axis) for axis in tag.axes or ())
+
+    def _unite(self, path: str, first: str, other_path: str, second: str) -> None:
+        """Two names of one axis: within one module n_q and n_k become n, else the first stays.
+
+        Names are a layer's own: the n_q of self-attention is n there, and stays n_q in cross-attention.
+        """
+        name = self.renamed.get((path, first), first)
+        if path == other_path and first != second and first.split("_")[0] == second.split("_")[0]:
+            name = self.renamed[path, first] = first.split("_")[0]
+        if name != second:
+            self.renamed[other_path, second] = name
 
     def open(self, kind: str, key: str, **details: Any) -> Span:
         """Begin a span now."""
@@ -140,8 +155,8 @@ def tag(
 ) -> None:
     """Call the tensor `symbol` in drawings, its axes by the names in `axes` ("B h n d_k"). None is ignored.
 
-    A tensor tagged twice keeps its first symbol, and the two names of an axis mean one: the query of
-    self-attention, tagged "B n_q d", is its key, tagged "B n_k d", so both are n.
+    A tensor tagged twice keeps its first symbol, and the two names of an axis mean one (in that module): the
+    query of self-attention, tagged "B n_q d", is its key, tagged "B n_k d", so both are n.
 
     symbol: written as W^Q, b_K, W_1^Q; None names the axes alone.
     transposed: the symbol means the transpose, as W^Q does of a weight stored (out, in); so do the axes.
@@ -158,7 +173,8 @@ def tag(
             f"tag: {symbol} has shape {shown.shape}, but axes={axes!r} names {len(names)} axes; "
             f"name each axis once"
         )
-    recorder.add(Tag(tensor, symbol, names, transposed, of))
+    path = recorder.paths[-1] if recorder.paths else ""
+    recorder.add(Tag(tensor, symbol, names, transposed, of, path))
 
 
 class _Nothing:

@@ -213,7 +213,8 @@ class _Tracer:
             node.symbol = tag.symbol or node.symbol
             node.transposed = tag.transposed
             if tag.axes is not None:
-                node.axes = (*tag.axes[:-2], *tag.axes[:-3:-1]) if tag.transposed else tag.axes
+                axes = self.recorder.axes(tag)
+                node.axes = (*axes[:-2], *axes[:-3:-1]) if tag.transposed else axes
         self.by_id[id(value)] = node
         self.nodes.append(node)
         return node
