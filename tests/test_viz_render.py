@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,17 @@ viz.draw(x * x).dot
 print([m for m in ("graphviz", "pygraphviz", "models") if m in sys.modules])
 """
     assert run(program).strip() == "[]"
+
+
+def test_threads_may_draw_one_layer_at_the_same_time() -> None:
+    layer, x = MultiHeadAttention(16, 2), mt.randn(2, 5, 16, requires_grad=True)
+    want, got = viz.draw(layer, x).svg(), list[str]()
+    threads = [threading.Thread(target=lambda: got.append(viz.draw(layer, x).svg())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == [want] * 8
 
 
 # --- fonts ------------------------------------------------------------------------------------------------

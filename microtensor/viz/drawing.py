@@ -273,11 +273,13 @@ def _hooks(path: str, recorder: Recorder) -> tuple[Callable[..., None], Callable
     opened: list[Span] = []
 
     def before(module: Module, args: tuple[Any, ...]) -> None:
-        recorder.paths.append(path)
-        opened.append(recorder.open("module", path))
+        if current() is recorder:  # not another thread, which may be using the module meanwhile
+            recorder.paths.append(path)
+            opened.append(recorder.open("module", path))
 
     def behind(module: Module, args: tuple[Any, ...], output: Any) -> None:
-        recorder.close(opened.pop())
-        recorder.paths.pop()
+        if current() is recorder:
+            recorder.close(opened.pop())
+            recorder.paths.pop()
 
     return before, behind

@@ -114,6 +114,8 @@ class _State(threading.local):
 
 
 _state = _State()
+_lock = threading.Lock()
+_listening = 0  # recorders in all threads: the one flag that is tested where nobody listens
 
 
 def _now() -> int:
@@ -143,11 +145,16 @@ def recording() -> Iterator[Recorder]:
     ...     print(viz.draw(x * x).dot.splitlines()[0])
     digraph "graph_equations" {
     """
+    global _listening
     before, _state.recorder = _state.recorder, Recorder()
+    with _lock:
+        _listening += 1
     try:
         yield _state.recorder
     finally:
         _state.recorder = before
+        with _lock:
+            _listening -= 1
 
 
 def tag(
@@ -163,8 +170,7 @@ def tag(
     of: the tensor that a constant was derived from without a gradient, and is drawn as (a mask, negated).
     Raises: ValueError if the number of axes is not the tensor's.
     """
-    recorder = _state.recorder
-    if recorder is None or tensor is None:
+    if not _listening or tensor is None or (recorder := _state.recorder) is None:
         return
     names = None if axes is None else tuple(axes.split())
     shown = tensor if of is None else of
@@ -180,9 +186,11 @@ def tag(
 class _Nothing:
     """What `fold` returns when nobody listens: a block that does nothing and is made once."""
 
+    __slots__ = ()
+
     def __enter__(self) -> None: ...
 
-    def __exit__(self, *exception: object) -> None: ...
+    def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
 
 
 _nothing = _Nothing()
@@ -212,8 +220,7 @@ def fold(
     lane: colour and column, one of Q, K, V, S (attention weights), O (output path).
     names: what the names in the texts are: tensors, numbers, or None for a term that is absent.
     """
-    recorder = _state.recorder
-    if recorder is None:
+    if not _listening or (recorder := _state.recorder) is None:
         return _nothing
     kind = "fold" if texts else "frame"
     details = {"kind": kind, "key": key, "texts": texts, "lane": lane, "title": title, "names": names}
