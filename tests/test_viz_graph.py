@@ -189,6 +189,17 @@ def test_what_is_absent_is_not_drawn_and_the_next_line_names_what_it_gets() -> N
     ]
 
 
+def test_a_tooltip_says_the_gradients_that_flow_and_no_others() -> None:
+    def gradients(of: viz.Drawing) -> list[str]:
+        return re.findall('gradient: ([^"]*)', of.dot)
+
+    whole = gradients(viz.draw(attention(), leaf(2, 5, 16), mask=causal_mask(5)))
+    assert whole[0] == "dX += merge_h(dQ) (W^Q)ᵀ; dW^Q = Xᵀ merge_h(dQ); db_Q = Σ merge_h(dQ)"
+    assert "dS̃ = A ∘ (dA − rowsum(dA ∘ A))" in whole
+    part = gradients(viz.draw(attention(bias=False), mt.randn(2, 5, 16)))
+    assert part[0] == "dW^Q = Xᵀ merge_h(dQ)"
+
+
 def test_cross_attention_names_both_lengths() -> None:
     drawing = viz.draw(attention(), leaf(2, 5, 16), leaf(2, 7, 16))
     assert "K = split_h(Z W^K + b_K)" in drawing.about

@@ -8,6 +8,7 @@ from microtensor.viz import formula, symbols
 from microtensor.viz.axes import Shapes
 from microtensor.viz.fold import Folded, Group
 from microtensor.viz.formula import Printer
+from microtensor.viz.record import Span
 from microtensor.viz.trace import Graph, Node
 
 __all__ = ["Names"]
@@ -80,16 +81,17 @@ class Names:
         return self.printer(values, html=html).print(f"result = {node.formula}")
 
     def gradients(self, group: Group) -> list[str]:
-        """The gradient formulas of a fold in plain text, without those of absent terms."""
+        """The gradient formulas of a fold in plain text, but for what is absent or needs no gradient."""
         if group.span is None:
             return []
-        bound = self._bound(group)
-        printer = self.printer(bound, html=False)
-        return [
-            printer.print(text)
-            for text in group.span.texts[1:]
-            if bound.get((formula.parse(text)[0] or "")[1:], "") is not None
-        ]
+        printer = self.printer(self._bound(group), html=False)
+        return [printer.print(text) for text in group.span.texts[1:] if self._needed(group.span, text)]
+
+    def _needed(self, span: Span, text: str) -> bool:
+        """Does what a gradient formula computes, dX, belong to a tensor X that needs one?"""
+        of = (formula.parse(text)[0] or "d")[1:]
+        node = self.graph.node_of(span.names.get(of))
+        return node.differentiable if node is not None else of not in span.names
 
     def _bound(self, group: Group) -> dict[str, Any]:
         """The names in a fold's texts → symbols, numbers, or None for what is absent."""
