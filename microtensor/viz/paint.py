@@ -283,14 +283,11 @@ class _Painter:
     def caption(self) -> str:
         """Sizes, and how much was folded."""
         ops = sum(n.op is not None for n in self.graph.nodes)
-        count = (
-            f"{ops} tape ops folded into equations"
-            if self.by_line
-            else f"{ops} tape ops, {self.leaves} leaves"
-        )
-        count = count.replace("1 tape ops", "1 tape op") if ops == 1 else count
-        if self.by_line and not any(g.span is not None for g in self.folded.groups):
-            count = f"{ops} tape ops"
+        count = f"{ops} tape op{'' if ops == 1 else 's'}"
+        if not self.by_line:
+            count += f", {self.leaves} lea{'f' if self.leaves == 1 else 'ves'}"
+        elif any(g.span is not None for g in self.folded.groups):
+            count += " folded into equations"
         return "  ·  ".join(([", ".join(sizes)] if (sizes := self.shapes.caption()) else []) + [count])
 
 
