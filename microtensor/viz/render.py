@@ -6,10 +6,17 @@ and is not to be entered by two threads, so formats are listed here and a lock i
 
 from __future__ import annotations
 
+import atexit
+import functools
+import html
 import os
+import shutil
+import sys
+import tempfile
 import threading
 import warnings
 from pathlib import Path
+from typing import Any
 
 __all__ = ["FORMATS", "NoGraphviz", "render"]
 
@@ -58,6 +65,7 @@ def _by_library(text: str, kind: str) -> bytes | None:
         import pygraphviz
     except ImportError:
         return None
+    _start_fontconfig(pygraphviz)
     with warnings.catch_warnings():  # what Graphviz remarks on fonts is no error of the drawing
         warnings.simplefilter("ignore")
         made = pygraphviz.AGraph(string=text).draw(format=kind, prog="dot")
@@ -66,6 +74,60 @@ def _by_library(text: str, kind: str) -> bytes | None:
     return bytes(made)
 
 
+@functools.cache
+def _start_fontconfig(pygraphviz: Any) -> None:
+    """Lay out one letter with stderr closed: an older fontconfig reports what it does not know in the system's
+    templates when it starts, from C, and only then. Later complaints are about a drawing and stay visible.
+    """
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pygraphviz.AGraph(string="digraph { a }").draw(format="svg", prog="dot")
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+SYSTEM_FONTS = (
+    "/usr/share/fonts",
+    "/usr/local/share/fonts",
+    "~/.local/share/fonts",
+    "~/.fonts",
+    "/System/Library/Fonts",
+    "/Library/Fonts",
+    "~/Library/Fonts",
+    "C:/Windows/Fonts",
+)
+
+
 def _use_our_fonts() -> None:
-    """Without any fonts (slim images) PNG and PDF would show boxes: add ours behind the system's."""
-    os.environ.setdefault("FONTCONFIG_FILE", str(Path(__file__).with_name("fonts") / "fonts.conf"))
+    """Without any fonts (slim images) PNG and PDF would show boxes: add ours behind the system's.
+
+    A FONTCONFIG_FILE that is set already is the user's, and stays.
+    """
+    if "FONTCONFIG_FILE" not in os.environ:
+        os.environ["FONTCONFIG_FILE"] = _fonts_file()
+
+
+@functools.cache
+def _fonts_file() -> str:
+    """A fontconfig file and copies of our fonts in a folder that goes with the process.
+
+    Copies, because older fontconfigs write a `.uuid` into every folder that they look at, and absolute paths,
+    because they take "." for the working directory. The system's own file is not included: a wheel's older
+    fontconfig prints warnings about what it does not understand there.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="microtensor-fonts-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for font in Path(__file__).with_name("fonts").glob("*.ttf"):
+        shutil.copy(font, folder)
+    folders = [folder, *(Path(name).expanduser() for name in SYSTEM_FONTS)]
+    lines = [f"  <dir>{html.escape(str(f))}</dir>" for f in folders if f.is_dir()]
+    lines.append(f"  <cachedir>{html.escape(str(folder / 'cache'))}</cachedir>")
+    text = "\n".join(['<?xml version="1.0"?>', "<fontconfig>", *lines, "</fontconfig>", ""])
+    (folder / "fonts.conf").write_text(text, encoding="utf-8")
+    return str(folder / "fonts.conf")
