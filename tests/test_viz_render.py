@@ -145,7 +145,7 @@ def test_letters_are_no_boxes_on_a_machine_without_fonts(tmp_path: Path) -> None
 
 def test_a_picture_leaves_nothing_behind_and_says_nothing(tmp_path: Path) -> None:
     """Old fontconfigs write a file into every folder they look at, and complain about newer systems."""
-    before = {p for p in (ROOT / "microtensor").rglob(".uuid")}
+    before = set((ROOT / "microtensor").rglob(".uuid"))
     program = "import microtensor.viz.render as r; r.render('digraph { a }', 'png')"
     environment = {k: v for k, v in os.environ.items() if k != "FONTCONFIG_FILE"} | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -153,7 +153,7 @@ def test_a_picture_leaves_nothing_behind_and_says_nothing(tmp_path: Path) -> Non
     )
     assert (done.stdout, done.stderr) == (b"", b"")
     assert list(tmp_path.iterdir()) == []
-    assert {p for p in (ROOT / "microtensor").rglob(".uuid")} == before
+    assert set((ROOT / "microtensor").rglob(".uuid")) == before
 
 
 def test_our_fonts_know_every_letter_that_drawings_use(drawing: viz.Drawing) -> None:
