@@ -76,8 +76,8 @@ def _by_library(text: str, kind: str) -> bytes | None:
 
 @functools.cache
 def _start_fontconfig(pygraphviz: Any) -> None:
-    """Lay out one letter with stderr closed: an older fontconfig reports what it does not know in the
-    system's templates when it starts, from C, and only then. What it says later is about a drawing, and stays visible.
+    """Lay out one letter with stderr closed: an older fontconfig complains of newer templates in the system
+    when it starts, from C, and only then. What is said later is about a drawing, and stays visible.
     """
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
