@@ -177,7 +177,7 @@ def test_a_file_of_a_later_format_is_refused(path):
     data = path.read_bytes()
     (n,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + n])
-    header["__metadata__"]["microtensor"] = "2"
+    header["__metadata__"]["microtensor"] = json.dumps({"version": 2})
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + n :])
     with pytest.raises(ValueError, match="format version 2, this program reads 1"):
@@ -373,3 +373,12 @@ def test_tied_weights_stay_tied(path):
     load_checkpoint(path).restore(model)
     assert same(values(model), want)
     assert model[1].weight is model[0].weight
+
+
+def test_the_same_object_gives_the_same_bytes(tmp_path):
+    obj = {"b": mt.ones(2), "a": [mt.zeros(3), 1.5, "text"], "c": {"deep": mt.arange(4)}}
+    files = {
+        (mt.save(obj, tmp_path / f"{i}.safetensors"), (tmp_path / f"{i}.safetensors").read_bytes())[1]
+        for i in range(4)
+    }
+    assert len(files) == 1

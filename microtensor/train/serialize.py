@@ -51,11 +51,8 @@ def save(obj: Any, path: Path) -> None:
         raise FileNotFoundError(f"save: there is no folder {folder!r}; create it first")
     packer = _Packer()
     structure = json.dumps(packer.pack(obj, ""), ensure_ascii=False, allow_nan=False)
-    metadata = {
-        "microtensor": str(VERSION),
-        "structure": structure,
-        "sha256": _digest(structure, packer.arrays),
-    }
+    ours = {"version": VERSION, "sha256": _digest(structure, packer.arrays), "structure": structure}
+    metadata = {"microtensor": json.dumps(ours)}  # one entry: safetensors writes several in random order
     replace_file(path, lambda temporary: save_file(packer.arrays, temporary, metadata))
 
 
@@ -77,17 +74,26 @@ def load(path: Path) -> Any:
         ) from error
     if "microtensor" not in metadata:
         return {name: as_tensor(array) for name, array in arrays.items()}
-    if metadata["microtensor"] != str(VERSION):
+    structure = _checked_structure(path, metadata["microtensor"], arrays)
+    return _Unpacker(arrays).unpack(json.loads(structure))
+
+
+def _checked_structure(path: str, text: str, arrays: Mapping[str, Array]) -> str:
+    try:
+        ours = dict(json.loads(text))
+    except (ValueError, TypeError):
+        ours = {"version": VERSION}  # altered: the checksum will be missing
+    if ours.get("version") != VERSION:
         raise ValueError(
-            f"load: {path!r} has format version {metadata['microtensor']}, this program reads {VERSION}; "
+            f"load: {path!r} has format version {ours.get('version')}, this program reads {VERSION}; "
             f"use the microtensor that wrote it"
         )
-    structure = metadata.get("structure", "")
-    if metadata.get("sha256") != _digest(structure, arrays):
+    structure = str(ours.get("structure"))
+    if ours.get("sha256") != _digest(structure, arrays):
         raise ValueError(
             f"load: {path!r} was altered after it was written (its checksum differs); use another copy"
         )
-    return _Unpacker(arrays).unpack(json.loads(structure))
+    return structure
 
 
 def replace_file(path: str, write: Callable[[str], object]) -> None:
