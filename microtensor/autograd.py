@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from microtensor import engine
+from microtensor.anomaly import detect_anomaly, set_detect_anomaly
 from microtensor.walk import walk
 
-__all__ = ["backward", "grad"]
+__all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
 
 
 def backward(
@@ -19,16 +20,22 @@ def backward(
     grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    inputs: Any = None,
 ) -> None:
     """Add Σ d(tensor)/d(leaf) · gradient to the `.grad` of every leaf that the tensors were computed from.
 
     tensors: one tensor or several; grad_tensors: a gradient for each, of its shape (1 if it has one element).
+    inputs: fill the `.grad` of these tensors alone, which may be inner ones.
     Raises: RuntimeError if a tensor was not recorded, a gradient is missing or misshaped, or the tape is
-    freed already.
+    freed already. No `.grad` has changed then.
     """
+    wanted = None if inputs is None else _wanted("backward", inputs)
     roots = _roots("backward", tensors, grad_tensors, create_graph)
-    for leaf, g, ours in walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph):
-        _accumulate(leaf, g, ours)
+    nodes = None if wanted is None else [_node(x) for x in wanted]
+    tensor_of = {id(node): x for node, x in zip(nodes or (), wanted or (), strict=True)}
+    found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
+    for node, g, ours in found:
+        _accumulate(tensor_of.get(id(node), node), g, ours)
 
 
 def grad(
@@ -39,7 +46,7 @@ def grad(
     create_graph: bool = False,
     allow_unused: bool = False,
 ) -> tuple[Any, ...]:
-    """The gradients Σ d(output)/d(input) · grad_output, one for each input; no `.grad` is touched.
+    """The gradients Σ d(output)/d(input) · grad_output, one for each input; no leaf's `.grad` is touched.
 
     With create_graph they are recorded, so that they can be differentiated again, to any order.
     Raises: RuntimeError as `backward`, and if an input was not used (allow_unused gives None for it).
@@ -50,16 +57,11 @@ def grad(
     >>> first.item(), mt.autograd.grad(first, x)[0].item()
     (12.0, 12.0)
     """
-    wanted = [inputs] if isinstance(inputs, engine.Tensor) else list(inputs)
-    for i, x in enumerate(wanted):
-        if not x.requires_grad:
-            raise RuntimeError(
-                f"grad: input {i} of shape {x.shape} requires no gradient; set requires_grad first"
-            )
+    wanted = _wanted("grad", inputs)
     roots = _roots("grad", outputs, grad_outputs, create_graph)
-    nodes = [x if x.grad_fn is None else x.grad_fn for x in wanted]
+    nodes = [_node(x) for x in wanted]
     keep = create_graph if retain_graph is None else retain_graph
-    found = walk(roots, retain_graph=keep, create_graph=create_graph, wanted=nodes)
+    found = _walk(roots, retain_graph=keep, create_graph=create_graph, wanted=nodes)
     arrived = {id(n): _owned(g, ours) for n, g, ours in found}
     for i, (x, node) in enumerate(zip(wanted, nodes, strict=True)):
         if id(node) not in arrived and not allow_unused:
@@ -68,10 +70,38 @@ def grad(
     return tuple(arrived.get(id(n)) for n in nodes)
 
 
+def _node(tensor: Any) -> Any:
+    return tensor if tensor.grad_fn is None else tensor.grad_fn
+
+
+def _wanted(who: str, inputs: Any) -> list[Any]:
+    wanted = [inputs] if isinstance(inputs, engine.Tensor) else list(inputs)
+    if not wanted:
+        raise ValueError(f"{who}: inputs is empty; name at least one tensor, or leave it out for all leaves")
+    for i, x in enumerate(wanted):
+        if x.base is not None:
+            engine.refresh(x)
+        if not x.requires_grad:
+            raise RuntimeError(
+                f"{who}: input {i} of shape {x.shape} requires no gradient; set requires_grad=True on it "
+                f"before the forward"
+            )
+    return wanted
+
+
+def _walk(roots: Any, **options: Any) -> list[tuple[Any, Any, bool]]:
+    """The walk with hooks. Inner tensors get the gradient they retain after it: if it fails, none has any."""
+    retained: list[tuple[Any, Any]] = []
+    found = walk(roots, retained=retained, **options)
+    for tensor, g in retained:
+        _accumulate(tensor, g, False)
+    return found
+
+
 def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[tuple[Any, Any]]:
     several: Sequence[Any] = [tensors] if isinstance(tensors, engine.Tensor) else list(tensors)
-    if gradients is None or isinstance(gradients, engine.Tensor | np.ndarray):
-        gradients = [gradients] * len(several) if gradients is None else [gradients]
+    if not isinstance(gradients, list | tuple):
+        gradients = [gradients] * (len(several) if gradients is None else 1)
     if len(gradients) != len(several):
         raise ValueError(f"{who}: {len(several)} tensors but {len(gradients)} gradients; give one for each")
     return [_root(who, y, g, create_graph) for y, g in zip(several, gradients, strict=True)]
@@ -85,22 +115,28 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
             f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or "
             f"no_grad was on; set requires_grad=True on what you differentiate by, before the forward"
         )
+    made = "a leaf" if y.grad_fn is None else f"made by {y.grad_fn!r}"
     if g is None:
         if y.numel() != 1:
             raise RuntimeError(
-                f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from; reduce it "
-                f"to a scalar first, as in .sum() or .mean(), or pass gradient="
+                f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from ({made}); "
+                f"reduce it to a scalar first, as in .sum() or .mean(), or pass gradient="
             )
         g = np.ones(y.shape, y.dtype)
+    if not isinstance(g, engine.Tensor | np.ndarray):
+        raise TypeError(
+            f"{who}: the gradient to start from is {type(g).__name__}; give a tensor of "
+            f"shape {y.shape} ({made})"
+        )
     if tuple(g.shape) != y.shape:
         raise RuntimeError(
-            f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape}; make them equal"
+            f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape} ({made}); make them equal"
         )
     if create_graph:  # the walk runs on tensors; a gradient that is one stays on its own tape
         g = (g if isinstance(g, engine.Tensor) else engine.make(g, None, None)).to(y.dtype)
     else:
         g = (g.array if isinstance(g, engine.Tensor) else g).astype(y.dtype, copy=False)
-    return (y if y.grad_fn is None else y.grad_fn), g
+    return _node(y), g
 
 
 def _accumulate(leaf: Any, g: Any, ours: bool) -> None:

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from microtensor import dtypes, memory
+from microtensor.hooks import Hooks, hand_over
 from microtensor.mode import mode
 
-__all__ = ["Array", "Entry", "Op", "bind", "op", "refresh", "registry"]
+__all__ = ["Array", "Entry", "Op", "adopt", "bind", "caller", "line_of", "op", "refresh", "registry"]
 
 Array: TypeAlias = NDArray[Any]
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -84,7 +85,8 @@ class Op:
         }
         self.vjp_function: Callable[..., Any] | None = None
         self.composite_function: Callable[..., Any] | None = None
-        self.plan: list[tuple[int, int]] = []  # what an entry saves, in the order of the VJP's parameters
+        self.kept: list[str] = []  # what an entry saves, by the names of the VJP's parameters,
+        self.plan: list[tuple[int, int]] = []  # and where it is found
         self.vjp_params: frozenset[str] = frozenset()
         self.keeps_output = self.keeps_arrays = False
 
@@ -96,7 +98,8 @@ class Op:
         parameters = list(inspect.signature(function).parameters.values())
         if not parameters or parameters[0].name != "g":
             raise TypeError(f"{self.name}.vjp: the first parameter must be g, the gradient of the output")
-        self.plan = [self._keep(p.name) for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.kept = [p.name for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.plan = [self._keep(name) for name in self.kept]
         self.vjp_params = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         kinds = {kind for kind, _ in self.plan}
         self.keeps_output = OUTPUT in kinds
@@ -168,7 +171,7 @@ class Op:
         if needed and self.vjp_function is None:
             return self._by_composite(args, params)
         try:
-            run = mode.quiet.run
+            run = mode.run
             y = run(self.forward, *arrays, **params) if params else run(self.forward, *arrays)
         except (ValueError, IndexError, TypeError, OverflowError) as error:
             raise self._explain(error, arrays) from error
@@ -257,7 +260,14 @@ def refresh(view: Any) -> None:
     if base.grad_fn is not entry and mode.grad:
         flat = registry["reshape"](base, shape=(-1,))
         now = registry["getitem"](flat, index=memory.places(view.array, base.array))
-        view.grad_fn, view._requires_grad, view.base = now.grad_fn, now._requires_grad, (base, base.grad_fn)
+        adopt(view, now)
+        view.base = base, base.grad_fn
+
+
+def adopt(tensor: Any, result: Any) -> None:
+    """The tensor goes on as what an op just made of it: by the entry of the result."""
+    hand_over(tensor.grad_fn, result.grad_fn)
+    tensor.grad_fn, tensor._requires_grad = result.grad_fn, result._requires_grad
 
 
 # --- the tape -----------------------------------------------------------------------------------------------
@@ -276,6 +286,7 @@ class Entry:
         "__weakref__",
         "checks",
         "dtype",
+        "hooks",
         "index",
         "inputs",
         "op",
@@ -291,7 +302,8 @@ class Entry:
         self.op, self.params, self.shape, self.dtype = op, params, y.shape, y.dtype
         self.index = next(_clock)  # an input is always older than its output
         self.inputs = tuple([_node(a) if isinstance(a, Tensor) else a for a in args])
-        self.place = _caller()
+        self.place = caller()
+        self.hooks: Hooks | None = None  # what waits for the gradient of this result
         self.checks: list[tuple[list[int], int]] = []  # (version counter, its value now) of what is kept
         saved: list[Any] = []
         for kind, i in op.plan:
@@ -322,11 +334,7 @@ class Entry:
     @property
     def line(self) -> str:
         """`file:line` of the user's code that made this result."""
-        if self.place is None:
-            return "unknown line"
-        code, instruction = self.place
-        line = next(itertools.islice(code.co_positions(), instruction // 2, None))[0]
-        return f"{code.co_filename}:{line}"
+        return line_of(self.place)
 
     def arrays(self) -> list[Array]:
         """The arrays kept alive for backward (none once freed)."""
@@ -342,9 +350,18 @@ def _bare(a: Any) -> Any:
     return a.array if isinstance(a, Tensor) else a
 
 
-def _caller() -> tuple[CodeType, int] | None:
+def caller() -> tuple[CodeType, int] | None:
     """Code and instruction of the first frame outside this package: the line is looked up when asked for."""
     frame = sys._getframe(3)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back  # type: ignore[assignment]
     return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def line_of(place: tuple[CodeType, int] | None) -> str:
+    """`file:line` of what `caller` found."""
+    if place is None:
+        return "unknown line"
+    code, instruction = place
+    line = next(itertools.islice(code.co_positions(), instruction // 2, None))[0]
+    return f"{code.co_filename}:{line}"

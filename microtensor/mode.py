@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "Block",
+    "Switch",
     "composites",
     "enable_grad",
     "inference_mode",
@@ -29,41 +31,45 @@ __all__ = [
 class _Mode(threading.local):
     """What this thread is doing: does it record, and does it run fused ops as their definitions?
 
-    `quiet` is a context in which NumPy computes inf and NaN without a warning, as PyTorch does; entering it
-    costs a tenth of `np.errstate`, and the user's own NumPy code keeps its warnings.
+    `run(forward, *arrays)` runs an op's forward in a context in which NumPy computes inf and NaN without a
+    warning, as PyTorch does: that costs a tenth of `np.errstate`, and the user's own NumPy code keeps its
+    warnings. `watch(entry, g, gradients)`, if any, sees what each VJP gave. Anomaly detection replaces both.
     """
 
     def __init__(self) -> None:
         self.grad = True
         self.composites = False
-        self.quiet = contextvars.copy_context()
-        self.quiet.run(np.seterr, all="ignore")
+        self.quiet: Callable[..., Any] = contextvars.copy_context().run
+        self.quiet(np.seterr, all="ignore")
+        self.run = self.quiet
+        self.watch: Callable[..., Any] | None = None
 
 
 mode = _Mode()
 
 
-class _ModeBlock:
-    """`with` block and decorator that sets one field of `mode` and puts it back whatever happens.
+class Block:
+    """`with` block and decorator that sets fields of `mode` and puts them back whatever happens.
 
     The values to put back lie on a stack per thread, so one object may be entered again while it is active.
     """
 
     def __new__(cls, function: Any = None) -> Any:
         if callable(function):  # as a decorator it may stand without brackets
-            return cls()(function)  # type: ignore[call-arg]
+            return cls()(function)
         return super().__new__(cls)
 
-    def __init__(self, field: str, value: bool) -> None:
-        self.field, self.value = field, value
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
         self._local = threading.local()
 
     def __enter__(self) -> None:
-        self._local.__dict__.setdefault("before", []).append(getattr(mode, self.field))
-        setattr(mode, self.field, self.value)
+        now = mode.__dict__
+        self._local.__dict__.setdefault("before", []).append({field: now[field] for field in self.fields})
+        now.update(self.fields)
 
     def __exit__(self, *exception: object) -> None:
-        setattr(mode, self.field, self._local.before.pop())
+        mode.__dict__.update(self._local.before.pop())
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.isgeneratorfunction(function):
@@ -101,7 +107,7 @@ class _ModeBlock:
         return wrapped
 
 
-class no_grad(_ModeBlock):
+class no_grad(Block):
     """Inside the block (or the decorated function) this thread records nothing.
 
     >>> import microtensor as mt
@@ -112,42 +118,49 @@ class no_grad(_ModeBlock):
     """
 
     def __init__(self, function: Any = None) -> None:
-        super().__init__("grad", False)
+        super().__init__(grad=False)
 
 
 class inference_mode(no_grad):
     """The same as `no_grad`; PyTorch's stricter promise (its results can never be recorded) is not made."""
 
 
-class enable_grad(_ModeBlock):
+class enable_grad(Block):
     """Inside the block (or the decorated function) this thread records again."""
 
     def __init__(self, function: Any = None) -> None:
-        super().__init__("grad", True)
+        super().__init__(grad=True)
 
 
-class set_grad_enabled(_ModeBlock):
-    """Recording on or off from now on; used as a block, until its end."""
+class Switch(Block):
+    """Sets fields of `mode` from now on; used as a block, until its end."""
 
-    def __init__(self, mode_on: bool) -> None:
-        super().__init__("grad", bool(mode_on))
-        self._before = mode.grad
-        mode.grad = self.value
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self._before = {field: mode.__dict__[field] for field in fields}
+        mode.__dict__.update(fields)
 
     def __enter__(self) -> None:
-        mode.grad = self._before  # the call has changed the mode already: the block puts back what was before
+        mode.__dict__.update(self._before)  # the call has changed the mode already: the block puts this back
         super().__enter__()
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        mode.grad = self._before  # a decorator is for the function alone
+        mode.__dict__.update(self._before)  # a decorator is for the function alone
         return super().__call__(function)
 
 
-class composites(_ModeBlock):
+class set_grad_enabled(Switch):
+    """Recording on or off from now on; used as a block, until its end."""
+
+    def __init__(self, mode_on: bool) -> None:
+        super().__init__(grad=bool(mode_on))
+
+
+class composites(Block):
     """Inside the block, fused ops run as their definitions in primitive ops: slower, the same numbers."""
 
     def __init__(self, function: Any = None) -> None:
-        super().__init__("composites", True)
+        super().__init__(composites=True)
 
 
 def is_grad_enabled() -> bool:

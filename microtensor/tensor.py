@@ -15,7 +15,9 @@ import numpy as np
 
 from microtensor import autograd, dtypes, engine, ops
 from microtensor.engine import Array, Entry
+from microtensor.hooks import Hooks
 from microtensor.methods.elementwise import Elementwise
+from microtensor.methods.gradients import Gradients
 from microtensor.methods.inplace import InPlace
 from microtensor.methods.reductions import Reductions
 from microtensor.methods.shapes import Shapes
@@ -23,7 +25,7 @@ from microtensor.methods.shapes import Shapes
 __all__ = ["Tensor", "as_tensor", "check_device"]
 
 
-class Tensor(Elementwise, Reductions, Shapes, InPlace):
+class Tensor(Elementwise, Reductions, Shapes, InPlace, Gradients):
     """An n-dimensional array with a reverse-mode derivative. Made by `mt.tensor`, `mt.zeros`, `mt.randn` …
 
     >>> import microtensor as mt
@@ -34,13 +36,16 @@ class Tensor(Elementwise, Reductions, Shapes, InPlace):
     tensor([2., 4., 6.])
     """
 
-    __slots__ = ("__weakref__", "_requires_grad", "array", "base", "grad", "grad_fn", "name", "version")
+    __slots__ = (
+        *("__weakref__", "_requires_grad", "array", "base", "grad", "grad_fn", "hooks", "name", "version"),
+    )
     __array_priority__ = 1000  # NumPy's binary operators hand over to ours: ndarray ∘ tensor is a tensor
     __array_ufunc__ = None
 
     array: Array
     grad: Tensor | None
     grad_fn: Entry | None
+    hooks: Hooks  # of a leaf: set only if there are some
     name: str | None  # what drawings call it; None for most tensors
     version: list[int]  # counts in-place changes; views share it with what they view
     base: tuple[Tensor, Entry | None] | None  # of a view: what it views, and the entry of that tensor then
@@ -211,13 +216,15 @@ class Tensor(Elementwise, Reductions, Shapes, InPlace):
         gradient: Any = None,
         retain_graph: builtins.bool | None = None,
         create_graph: builtins.bool = False,
+        inputs: Any = None,
     ) -> None:
         """Add d(self)/d(leaf) · gradient to the `.grad` of every leaf that this tensor was computed from.
 
         gradient: same shape as the tensor; may be left out for one element (then it is 1).
+        inputs: fill the `.grad` of these tensors alone, which may be inner ones.
         Raises: RuntimeError if nothing was recorded, the shape differs, or the graph was freed.
         """
-        autograd.backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph)
+        autograd.backward(self, gradient, retain_graph, create_graph, inputs)
 
     __hash__ = object.__hash__  # == is elementwise, so a tensor is itself in dicts and sets
 

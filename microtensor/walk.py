@@ -15,7 +15,7 @@ import numpy as np
 
 from microtensor import engine
 from microtensor.engine import Entry
-from microtensor.mode import enable_grad, no_grad
+from microtensor.mode import enable_grad, mode, no_grad
 
 __all__ = ["unbroadcast", "walk"]
 
@@ -47,12 +47,14 @@ def walk(
     create_graph: bool = False,
     wanted: Sequence[Any] | None = None,
     beyond: bool = True,
+    retained: list[tuple[Any, Any]] | None = None,
 ) -> list[tuple[Any, Any, bool]]:
     """Carry gradients from (node, gradient) pairs back along the tape, each entry visited once, newest first.
 
     Nodes are entries or leaf tensors. Gradients are arrays, or tensors with `create_graph`, which records the
     walk itself. Returns (node, gradient, ours) for every leaf reached, or for the `wanted` nodes alone;
-    `ours` says that nobody else holds that array. Without `beyond` the walk ends at a wanted node.
+    `ours` says that nobody else holds that array. Without `beyond` the walk ends at a wanted node. Hooks run
+    if a list `retained` is given: it takes (tensor, gradient) where an inner tensor retains its gradient.
     """
     arrivals, goals = _Arrivals(), {id(n): n for n in wanted or ()}
     for node, g in roots:
@@ -60,17 +62,23 @@ def walk(
     useful = None if wanted is None else _leading_to(arrivals.heap, goals)
     heap, waiting, free = arrivals.heap, arrivals.gradients, not (retain_graph or create_graph)
     found: dict[int, Any] = {}
+    watch = mode.watch
     with (enable_grad if create_graph else no_grad)(), np.errstate(all="ignore"):
         while heap:
             entry = heapq.heappop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
             g = waiting.pop(id(entry))[1]
-            if useful is not None:
-                if id(entry) in goals:
-                    found[id(entry)] = (entry, g, False)
-                if entry not in useful or (id(entry) in goals and not beyond):
+            if useful is not None and entry not in useful and id(entry) not in goals:
+                continue
+            if entry.hooks is not None and retained is not None:
+                g = entry.hooks(g, entry, engine.make, retained)
+            if useful is not None and id(entry) in goals:
+                found[id(entry)] = (entry, g, False)
+                if entry not in useful or not beyond:
                     continue
             _check_entry(entry)
             gradients = _gradients_of(entry, g, create_graph)
+            if watch is not None:
+                gradients = watch(entry, g, gradients)
             for node, gradient in zip(entry.inputs, gradients, strict=True):
                 if gradient is None or not isinstance(node, (Entry, engine.Tensor)):
                     continue
@@ -79,7 +87,10 @@ def walk(
                     arrivals.add(node, *_fit(entry, node, gradient))
             if free and entry.op.keeps_arrays:
                 entry.saved = None
-    found.update(waiting)  # what never left: the leaves
+        for leaf in waiting.values() if retained is not None else ():  # what never left
+            if getattr(leaf[0], "hooks", None) is not None:
+                leaf[1:] = leaf[0].hooks(leaf[1], leaf[0], engine.make, retained), False
+    found.update(waiting)
     return [(n, g, ours) for n, g, ours in found.values() if wanted is None or id(n) in goals]
 
 
@@ -129,7 +140,11 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
             return _through_composite(entry, g)
         saved = tuple(_reattach(entry, kind, i, s) for (kind, i), s in zip(op.plan, saved, strict=True))
     params = {name: entry.params[name] for name in op.vjp_params} if op.vjp_params else {}
-    gradients = op.vjp_function(g, *saved, **params)
+    try:
+        gradients = op.vjp_function(g, *saved, **params)
+    except Exception as error:
+        error.add_note(f"in the backward of {entry!r}")
+        raise
     if not isinstance(gradients, tuple) or len(gradients) != len(entry.inputs):
         raise TypeError(f"{op.name}.vjp: must return a tuple of {len(entry.inputs)} gradients, one an input")
     return gradients

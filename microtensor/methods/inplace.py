@@ -52,7 +52,7 @@ class InPlace:
         if mode.grad and (result.requires_grad or root._requires_grad):
             result = result.to(self.dtype)
             if root is self:
-                self.grad_fn, self._requires_grad = result.grad_fn, result._requires_grad
+                engine.adopt(self, result)
             else:
                 self._record_view(who, root, result)
         np.copyto(self.array, result.array, casting="same_kind")
@@ -69,9 +69,9 @@ class InPlace:
         places = memory.places(self.array, root.array)
         flat = ops.setitem(root.reshape(-1), result, index=places)
         changed, seen = flat.reshape(root.shape), ops.getitem(flat, index=places)
-        root.grad_fn, root._requires_grad = changed.grad_fn, changed._requires_grad
+        engine.adopt(root, changed)
         view: Any = self
-        view.grad_fn, view._requires_grad = seen.grad_fn, seen._requires_grad
+        engine.adopt(view, seen)
         view.base = root, root.grad_fn
 
     def add_(self: Any, other: Any, *, alpha: float = 1) -> Tensor:

@@ -6,11 +6,11 @@ paths through the tree, joined by dots.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from microtensor import dtypes
+from microtensor.hooks import RemovableHandle
 from microtensor.mode import no_grad
 from microtensor.tensor import Tensor, as_tensor
 
@@ -33,20 +33,6 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
-
-
-class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook off again."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
-        self._hooks, self._id = hooks, next(self._ids)
-        hooks[self._id] = hook
-
-    def remove(self) -> None:
-        """Take the hook off; a second time does nothing."""
-        self._hooks.pop(self._id, None)
 
 
 class Module:

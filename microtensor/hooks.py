@@ -1,0 +1,93 @@
+"""What waits at a node of the tape for its gradient: hooks that may replace it, and a tensor that retains it.
+
+It hangs on the node (an entry or a leaf), and on most nodes there is none. Nothing of the tape is known here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Hooks", "RemovableHandle", "hand_over"]
+
+
+class RemovableHandle:
+    """What registering a hook returns: `remove()`, or the end of a with block, takes the hook off again."""
+
+    _ids = itertools.count()
+
+    def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
+        self._hooks, self._id = hooks, next(self._ids)
+        hooks[self._id] = hook
+
+    def remove(self) -> None:
+        """Take the hook off; a second time does nothing."""
+        self._hooks.pop(self._id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+
+class Hooks:
+    """The hooks of one node in the order of their registration, and the tensor that retains its gradient.
+
+    The tensor is held weakly: it owns the node, so that a strong reference would be a cycle.
+    """
+
+    __slots__ = ("functions", "keeper")
+
+    def __init__(self, keeper: weakref.ref[Any] | None = None) -> None:
+        self.functions: dict[int, Callable[..., Any]] = {}
+        self.keeper = keeper
+
+    def __call__(self, g: Any, node: Any, make: Callable[..., Any], retained: list[tuple[Any, Any]]) -> Any:
+        """The complete gradient of the node as its hooks leave it: each sees what the one before it returned.
+
+        An array is shown as a tensor (`make` wraps it) whose memory they cannot write into.
+        """
+        if not isinstance(g, np.ndarray):
+            g = self._run(g, node)
+        elif self.functions:
+            shown = g.view()
+            shown.flags.writeable = False
+            g = self._run(make(shown, None, None), node).array
+        tensor = None if self.keeper is None else self.keeper()
+        if tensor is not None:
+            retained.append((tensor, g))
+        return g
+
+    def _run(self, g: Any, node: Any) -> Any:
+        made = repr(node) if hasattr(node, "place") else f"a leaf of shape {node.shape}"
+        for hook in list(self.functions.values()):
+            changed = hook(g)
+            if changed is None:
+                continue
+            name = getattr(hook, "__qualname__", repr(hook))
+            if not isinstance(changed, type(g)):
+                raise TypeError(
+                    f"register_hook: the hook {name} of {made} returned {type(changed).__name__}; return a "
+                    f"tensor, or None to leave the gradient as it is"
+                )
+            if changed.shape != g.shape or changed.dtype != g.dtype:
+                raise RuntimeError(
+                    f"register_hook: the hook {name} of {made} made a {g.dtype}{g.shape} gradient "
+                    f"{changed.dtype}{changed.shape}; keep shape and dtype"
+                )
+            g = changed
+        return g
+
+
+def hand_over(before: Any, now: Any) -> None:
+    """A tensor got another entry by an in-place change: it retains the gradient of its newest value."""
+    if before is not None and before.hooks is not None and before.hooks.keeper is not None:
+        keeper, before.hooks.keeper = before.hooks.keeper, None
+        if now is not None:
+            now.hooks = now.hooks or Hooks()
+            now.hooks.keeper = keeper

@@ -1,0 +1,75 @@
+"""Tensor methods that listen to the gradient that backward brings to one tensor, leaf or not."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from microtensor import engine
+from microtensor.hooks import Hooks, RemovableHandle
+
+
+class Gradients:
+    """register_hook, retain_grad."""
+
+    __slots__ = ()
+
+    def register_hook(self: Any, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call hook(gradient) once in each backward, when the gradient of this tensor is complete.
+
+        What the hook returns, unless None, replaces the gradient, here and further down. Hooks run in the
+        order of their registration; they must not write into the gradient. After an in-place change a hook
+        stays with the value that it was registered on.
+        Raises: RuntimeError if the tensor requires no gradient.
+
+        >>> import microtensor as mt
+        >>> x = mt.ones(2, requires_grad=True)
+        >>> handle = x.register_hook(lambda g: g.clamp(max=1.0))
+        >>> (3.0 * x).sum().backward()
+        >>> x.grad
+        tensor([1., 1.])
+        >>> handle.remove()
+        """
+        if not callable(hook):
+            raise TypeError(f"register_hook: {hook!r} cannot be called; give a function of the gradient")
+        return RemovableHandle(_hooks("register_hook", self).functions, hook)
+
+    def retain_grad(self: Any) -> None:
+        """Make backward fill `.grad` of this tensor too, which was computed; on leaves it always does.
+
+        The gradient is what the hooks leave of it, and it adds up over several backwards. After an in-place
+        change it is the gradient of the newest value.
+        Raises: RuntimeError if the tensor requires no gradient.
+
+        >>> import microtensor as mt
+        >>> h = mt.ones(2, requires_grad=True) * 2.0
+        >>> h.retain_grad()
+        >>> (h * h).sum().backward()
+        >>> h.grad
+        tensor([4., 4.])
+        """
+        if self.grad_fn is not None or not self._requires_grad:
+            _hooks("retain_grad", self).keeper = weakref.ref(self)
+
+    @property
+    def retains_grad(self: Any) -> bool:
+        """Was `retain_grad` called on this inner tensor?"""
+        hooks = None if self.grad_fn is None else self.grad_fn.hooks
+        return hooks is not None and hooks.keeper is not None
+
+
+def _hooks(who: str, tensor: Any) -> Hooks:
+    """The hooks of the node that a tensor's gradient arrives at, made if there are none yet."""
+    if tensor.base is not None:
+        engine.refresh(tensor)
+    if not tensor._requires_grad:
+        raise RuntimeError(
+            f"{who}: this tensor of shape {tensor.shape} requires no gradient, so that none will come; set "
+            f"requires_grad=True on it, or on what it is computed from before the forward"
+        )
+    node = tensor if tensor.grad_fn is None else tensor.grad_fn
+    if getattr(node, "hooks", None) is None:
+        node.hooks = Hooks()
+    found: Hooks = node.hooks
+    return found
