@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from microtensor import dtypes, engine
-from microtensor.methods.arguments import as_sizes
+from microtensor.methods.arguments import as_number, as_rng, as_sizes, check_device, is_int
 from microtensor.random import Generator, default_generator
-from microtensor.tensor import Tensor, as_tensor, check_device
+from microtensor.tensor import Tensor, as_tensor
 
 __all__ = [
     "arange",
     "bernoulli",
     "empty",
+    "empty_like",
     "eye",
     "from_numpy",
     "full",
@@ -27,14 +29,13 @@ __all__ = [
     "ones",
     "ones_like",
     "rand",
+    "rand_like",
     "randint",
     "randn",
     "randn_like",
     "randperm",
     "set_rng_state",
     "tensor",
-    "tril",
-    "triu",
     "zeros",
     "zeros_like",
 ]
@@ -76,12 +77,12 @@ def from_numpy(array: Any) -> Tensor:
 
 def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Zeros of a shape."""
-    return _leaf("zeros", np.zeros(as_sizes(size), dtype or dtypes.default), None, requires_grad, device)
+    return full(as_sizes(size), 0, dtype=dtype or dtypes.default, device=device, requires_grad=requires_grad)
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Ones of a shape."""
-    return _leaf("ones", np.ones(as_sizes(size), dtype or dtypes.default), None, requires_grad, device)
+    return full(as_sizes(size), 1, dtype=dtype or dtypes.default, device=device, requires_grad=requires_grad)
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -93,28 +94,36 @@ def full(
     size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """One value everywhere; its kind decides the dtype if none is given."""
-    array = np.full(as_sizes((size,)), fill_value, dtype or dtypes.of_scalar(fill_value))
+    value = as_number("full", fill_value)
+    array = np.full(as_sizes((size,)), value, dtype or dtypes.of_scalar(value))
     return _leaf("full", array, None, requires_grad, device)
 
 
-def zeros_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """Zeros of another tensor's shape and dtype."""
-    return zeros(input.shape, dtype=dtype or input.dtype, requires_grad=requires_grad)
-
-
-def ones_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """Ones of another tensor's shape and dtype."""
-    return ones(input.shape, dtype=dtype or input.dtype, requires_grad=requires_grad)
-
-
-def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def full_like(
+    input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """One value everywhere, in another tensor's shape and dtype."""
-    return full(input.shape, fill_value, dtype=dtype or input.dtype, requires_grad=requires_grad)
+    dtype = dtype or input.dtype
+    return full(input.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def function(
+        input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Tensor:
+        dtype = dtype or input.dtype
+        return make(input.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    function.__doc__ = f"{make.__name__} in another tensor's shape, and its dtype unless one is given."
+    function.__name__ = function.__qualname__ = f"{make.__name__}_like"
+    return function
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """Ones on the diagonal of an n × m matrix (n × n without m)."""
-    return _leaf("eye", np.eye(n, m, dtype=dtype or dtypes.default), None, requires_grad, None)
+    return _leaf("eye", np.eye(n, m, dtype=dtype or dtypes.default), None, requires_grad, device)
 
 
 def arange(
@@ -126,45 +135,30 @@ def arange(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """start, start + step, … below end (0 … below start if end is not given); int64 for integers."""
+    """start, start + step, … below end (0 … below start if end is not given); int64 for integers.
+
+    Raises: ValueError if step is 0 or leads away from end.
+    """
     start, end = (0, start) if end is None else (start, end)
-    if step == 0:
-        raise ValueError("arange: step is 0; give a step that leads from start to end")
-    whole = all(isinstance(v, int | np.integer) for v in (start, end, step))
-    array = np.arange(start, end, step, dtype=dtype or (dtypes.int64 if whole else dtypes.default))
-    return _leaf("arange", array, None, requires_grad, device)
+    start, end, step = (as_number("arange", v) for v in (start, end, step))
+    if step == 0 or (end - start) / step < 0:
+        raise ValueError(f"arange: step {step} does not lead from {start} to {end}; choose another step")
+    whole = all(isinstance(v, int) for v in (start, end, step))
+    array = np.arange(start, end, step, dtype=None if whole else np.float64)  # float32 steps would add up
+    return _leaf("arange", array, dtype or (None if whole else dtypes.default), requires_grad, device)
 
 
 def linspace(
-    start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False
+    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """`steps` numbers from start to end, both included."""
-    return _leaf("linspace", np.linspace(start, end, steps), dtype or dtypes.default, requires_grad, None)
-
-
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The lower triangle of the last two axes, zeros above the diagonal."""
-    return _triangle(input, diagonal, upper=False)
-
-
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The upper triangle of the last two axes, zeros below the diagonal."""
-    return _triangle(input, diagonal, upper=True)
-
-
-def _triangle(input: Tensor, diagonal: int, upper: bool) -> Tensor:
-    rows, columns = input.shape[-2:]
-    keep = np.tri(rows, columns, diagonal - upper, dtype=bool) != upper
-    if input.dtype == dtypes.boolean:
-        return engine.make(input.array & keep, None, None)  # type: ignore[no-any-return]
-    return input.where(engine.make(keep, None, None), 0)
+    if steps < 0:
+        raise ValueError(f"linspace: steps is {steps}; make it 0 or more")
+    array = np.linspace(as_number("linspace", start), as_number("linspace", end), steps)
+    return _leaf("linspace", array, dtype or dtypes.default, requires_grad, device)
 
 
 # --- random -------------------------------------------------------------------------------------------------
-
-
-def _rng(generator: Generator | None) -> np.random.Generator:
-    return (generator or default_generator).numpy
 
 
 def manual_seed(seed: int) -> Generator:
@@ -186,7 +180,7 @@ def rand(
     *size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """Uniform on [0, 1)."""
-    array = _rng(generator).random(as_sizes(size), dtype or dtypes.default)
+    array = as_rng(generator).random(as_sizes(size), dtype or dtypes.default)
     return _leaf("rand", array, None, requires_grad, device)
 
 
@@ -194,39 +188,55 @@ def randn(
     *size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """Normal with mean 0 and variance 1."""
-    array = _rng(generator).standard_normal(as_sizes(size), dtype or dtypes.default)
+    array = as_rng(generator).standard_normal(as_sizes(size), dtype or dtypes.default)
     return _leaf("randn", array, None, requires_grad, device)
 
 
-def randn_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """Normal with mean 0 and variance 1, in another tensor's shape and dtype."""
-    return randn(input.shape, dtype=dtype or input.dtype, requires_grad=requires_grad)
+zeros_like, ones_like, empty_like = _like(zeros), _like(ones), _like(empty)
+rand_like, randn_like = _like(rand), _like(randn)
 
 
-def normal(mean: float, std: float, size: Any, *, generator: Any = None) -> Tensor:
+def normal(
+    mean: float,
+    std: float,
+    size: Any,
+    *,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Normal with a mean and a standard deviation."""
-    return randn(size, generator=generator) * std + mean
+    array = as_rng(generator).standard_normal(as_sizes((size,)), dtype or dtypes.default) * std + mean
+    return _leaf("normal", array, dtype or dtypes.default, requires_grad, device)
 
 
 def randint(
-    low: int, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
 ) -> Tensor:
     """Integers from low (0 if left out) to high − 1: randint(high, size) or randint(low, high, size)."""
-    if size is None:
-        low, high, size = 0, low, high
+    if not is_int(high):
+        low, high, size = 0, low, high if size is None else size
     if high <= low:
         raise ValueError(f"randint: no integer is at least {low} and below {high}; make high larger than low")
-    return _leaf("randint", _rng(generator).integers(low, high, as_sizes((size,))), dtype, False, None)
+    array = as_rng(generator).integers(low, high, as_sizes((size,)))
+    return _leaf("randint", array, dtype, False, device)
 
 
-def randperm(n: int, *, generator: Any = None) -> Tensor:
+def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
     """0 … n − 1 in random order."""
-    return _leaf("randperm", _rng(generator).permutation(n), None, False, None)
+    return _leaf("randperm", as_rng(generator).permutation(n), dtype, False, device)
 
 
 def bernoulli(input: Tensor, *, generator: Any = None) -> Tensor:
     """1 with the probability that stands in input, else 0; input's dtype."""
-    draws = _rng(generator).random(input.shape)
+    draws = as_rng(generator).random(input.shape)
     return _leaf("bernoulli", draws < input.array, input.dtype, False, None)
 
 
@@ -247,7 +257,7 @@ def multinomial(
         raise ValueError(
             f"multinomial: a row has fewer than {num_samples} weights above 0; draw with replacement=True"
         )
-    rng = _rng(generator)
+    rng = as_rng(generator)
     if replacement:
         ends = np.cumsum(weights, -1)
         draws = rng.random((len(weights), num_samples)) * ends[:, -1:]

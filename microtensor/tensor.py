@@ -13,19 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from microtensor import autograd, dtypes, engine, ops
+from microtensor import autograd, dtypes, engine
 from microtensor.engine import Array, Entry
 from microtensor.hooks import Hooks
+from microtensor.methods.arguments import CPU, check_device, device
+from microtensor.methods.conversions import Conversions
 from microtensor.methods.elementwise import Elementwise
 from microtensor.methods.gradients import Gradients
+from microtensor.methods.indexing import Indexing
 from microtensor.methods.inplace import InPlace
+from microtensor.methods.products import Products
 from microtensor.methods.reductions import Reductions
 from microtensor.methods.shapes import Shapes
 
-__all__ = ["Tensor", "as_tensor", "check_device"]
+__all__ = ["Tensor", "as_tensor", "check_device", "device"]
 
 
-class Tensor(Elementwise, Reductions, Shapes, InPlace, Gradients):
+class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, InPlace, Gradients):
     """An n-dimensional array with a reverse-mode derivative. Made by `mt.tensor`, `mt.zeros`, `mt.randn` …
 
     >>> import microtensor as mt
@@ -98,9 +102,9 @@ class Tensor(Elementwise, Reductions, Shapes, InPlace, Gradients):
         return self.array.dtype
 
     @property
-    def device(self) -> str:
-        """Always "cpu"."""
-        return "cpu"
+    def device(self) -> device:
+        """Always the CPU."""
+        return CPU
 
     @property
     def data(self) -> Tensor:
@@ -128,6 +132,29 @@ class Tensor(Elementwise, Reductions, Shapes, InPlace, Gradients):
         """Bytes per element."""
         return self.array.itemsize
 
+    @property
+    def itemsize(self) -> builtins.int:
+        """Bytes per element."""
+        return self.array.itemsize
+
+    @property
+    def nbytes(self) -> builtins.int:
+        """Bytes of all elements."""
+        return self.array.nbytes
+
+    def stride(self, dim: builtins.int | None = None) -> Any:
+        """How many elements apart neighbours along each axis, or along one, lie in memory."""
+        steps = tuple(n // self.array.itemsize for n in self.array.strides)
+        return steps if dim is None else steps[dim]
+
+    def data_ptr(self) -> builtins.int:
+        """The address of the first element."""
+        return self.array.ctypes.data
+
+    def is_floating_point(self) -> builtins.bool:
+        """Can it have a gradient?"""
+        return dtypes.floating(self.dtype)
+
     def is_contiguous(self) -> bool:
         """Do the elements lie in memory in row-major order, without gaps?"""
         return self.array.flags.c_contiguous
@@ -145,9 +172,9 @@ class Tensor(Elementwise, Reductions, Shapes, InPlace, Gradients):
         """The elements as nested Python lists."""
         return self.array.tolist()
 
-    def numpy(self) -> Array:
-        """The array inside, shared; refused while a gradient is wanted, as in PyTorch."""
-        if self._requires_grad:
+    def numpy(self, *, force: builtins.bool = False) -> Array:
+        """The array inside, shared; refused (unless force) while a gradient is wanted, as in PyTorch."""
+        if self._requires_grad and not force:
             raise RuntimeError(
                 "numpy: this tensor requires a gradient, which NumPy would lose; use detach().numpy()"
             )
@@ -158,56 +185,6 @@ class Tensor(Elementwise, Reductions, Shapes, InPlace, Gradients):
         if copy or (dtype is not None and array.dtype != dtype):
             return array.astype(dtype or array.dtype)
         return array
-
-    def detach(self) -> Tensor:
-        """The same memory, outside the tape: no gradient flows through it."""
-        same = _make(self.array, None, None)
-        same.version = self.version
-        return same
-
-    def clone(self) -> Tensor:
-        """A copy; the gradient flows through it."""
-        return ops.clone(self)  # type: ignore[no-any-return]
-
-    def contiguous(self) -> Tensor:
-        """The tensor itself if its memory is in row-major order, else a copy that is."""
-        return self if self.is_contiguous() else self.clone()
-
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
-        """In another dtype, or on "cpu" (the only device); the gradient flows through it."""
-        for a in args:
-            if isinstance(a, Tensor):
-                dtype = a.dtype
-            elif isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps"):
-                device = a
-            else:
-                dtype = a
-        check_device("to", device)
-        if dtype is None or np.dtype(dtype) == self.dtype:
-            return self.clone() if copy else self
-        return ops.cast(self, dtype=dtypes.checked("to", dtype))  # type: ignore[no-any-return]
-
-    type = to
-
-    def float(self) -> Tensor:
-        """As float32."""
-        return self.to(dtypes.float32)
-
-    def double(self) -> Tensor:
-        """As float64."""
-        return self.to(dtypes.float64)
-
-    def long(self) -> Tensor:
-        """As int64."""
-        return self.to(dtypes.int64)
-
-    def int(self) -> Tensor:
-        """As int32."""
-        return self.to(dtypes.int32)
-
-    def bool(self) -> Tensor:
-        """As booleans: True where not zero."""
-        return self.to(dtypes.boolean)
 
     # --- backward -------------------------------------------------------------------------------------------
 
@@ -261,63 +238,18 @@ class Tensor(Elementwise, Reductions, Shapes, InPlace, Gradients):
     def __contains__(self, value: Any) -> builtins.bool:
         return builtins.bool((self == value).any())
 
-    # --- matrices -------------------------------------------------------------------------------------------
-
-    def matmul(self, other: Any) -> Tensor:
-        """A B: matrices, vectors (as rows on the left, columns on the right), or batches of matrices."""
-        if not isinstance(other, Tensor):
-            other = as_tensor(other, self.dtype)
-        if self.ndim == 0 or other.ndim == 0:
-            raise ValueError(
-                f"matmul: shapes {self.shape} and {other.shape}: a 0-d tensor is no matrix; use *"
-            )
-        a = self.unsqueeze(0) if self.ndim == 1 else self
-        b = other.unsqueeze(1) if other.ndim == 1 else other
-        y: Tensor = ops.matmul(a, b)
-        if self.ndim == 1:
-            y = y.reshape((*y.shape[:-2], y.shape[-1]))
-        return y.reshape(y.shape[:-1]) if other.ndim == 1 else y
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return self.matmul(other) if isinstance(other, Tensor | np.ndarray) else NotImplemented
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return as_tensor(other, None).matmul(self) if isinstance(other, np.ndarray) else NotImplemented
-
-    def mm(self, other: Tensor) -> Tensor:
-        """A B of two matrices; `matmul` broadcasts, this does not."""
-        if self.ndim != 2 or other.ndim != 2:
-            raise ValueError(f"mm: takes two matrices, not {self.shape} and {other.shape}; use matmul")
-        return self.matmul(other)
-
-    def bmm(self, other: Tensor) -> Tensor:
-        """A_b B_b for each b of two batches of matrices; `matmul` broadcasts, this does not."""
-        if self.ndim != 3 or other.ndim != 3 or len(self) != len(other):
-            raise ValueError(
-                f"bmm: takes (B, M, K) and (B, K, N), not {self.shape} and {other.shape}; use matmul"
-            )
-        return self.matmul(other)
-
-    def dot(self, other: Tensor) -> Tensor:
-        """Σ a b of two vectors."""
-        if self.ndim != 1 or self.shape != other.shape:
-            raise ValueError(
-                f"dot: takes two vectors of one length, not {self.shape} and {other.shape}; use matmul"
-            )
-        return (self * other).sum()
-
     # --- printing and copying -------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        text = np.array2string(self.array, separator=", ", prefix="tensor(", precision=4, suppress_small=True)
-        extra = ""
-        if self.dtype not in (dtypes.default, dtypes.int64, dtypes.boolean):
-            extra += f", dtype={self.dtype}"
+        empty = self.array.size == 0
+        extras = [f"size={self.shape}"] if empty and self.ndim != 1 else []
+        if self.dtype != dtypes.default and (empty or self.dtype not in (dtypes.int64, dtypes.boolean)):
+            extras.append(f"dtype={self.dtype}")
         if self.grad_fn is not None:
-            extra += f", grad_fn=<{self.grad_fn.op.name}>"
+            extras.append(f"grad_fn=<{self.grad_fn.op.name}>")
         elif self._requires_grad:
-            extra += ", requires_grad=True"
-        return f"tensor({text}{extra})"
+            extras.append("requires_grad=True")
+        return printing.text(self.array, extras)
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.ndim == 0 else format(str(self), spec)
@@ -351,12 +283,6 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     if dtype is not None:
         array = array.astype(dtypes.checked("as_tensor", dtype), copy=False)
     return _make(array, None, None)
-
-
-def check_device(who: str, device: Any) -> None:
-    """Everything lives on the CPU; another device is refused by name."""
-    if device is not None and str(device) != "cpu":
-        raise RuntimeError(f'{who}: there is no device {str(device)!r} here; microtensor computes on "cpu"')
 
 
 _new = object.__new__

@@ -41,7 +41,7 @@ def causal_mask(T: int) -> Tensor:
 
     Source: the paper, §3.2.3 (masked self-attention in the decoder); the lecture, decoder layer.
     """
-    return mt.tril(mt.ones(T, T, dtype=mt.bool))
+    return mt.ones(T, T, dtype=mt.bool).tril()
 
 
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from microtensor import dtypes, engine
+from microtensor.random import Generator, default_generator
 
 __all__ = [
+    "CPU",
     "Dim",
     "as_axes",
     "as_axis",
@@ -18,7 +20,10 @@ __all__ = [
     "as_mask",
     "as_number",
     "as_operand",
+    "as_rng",
     "as_sizes",
+    "check_device",
+    "device",
     "is_int",
     "refuse_empty",
 ]
@@ -89,6 +94,11 @@ def as_mask(who: str, mask: Any) -> Any:
     return mask
 
 
+def as_rng(generator: Generator | None) -> np.random.Generator:
+    """What draws: the given generator, or the one of `manual_seed`."""
+    return (generator or default_generator).numpy
+
+
 def as_number(who: str, value: Any) -> Any:
     """A Python number, from a number or a 0-d tensor."""
     if isinstance(value, engine.Tensor | np.ndarray | np.generic):
@@ -113,3 +123,30 @@ def as_operand(value: Any, dtype: dtypes.DType) -> Any:
     if isinstance(value, engine.Tensor):
         return value
     return engine.make(dtypes.as_array(value).astype(dtype, copy=False), None, None)
+
+
+class device(str):
+    """Where a tensor lives: "cpu", the only place there is. Equal to that string.
+
+    >>> device("cpu").type
+    'cpu'
+    """
+
+    __slots__ = ()
+    type = "cpu"
+
+    def __new__(cls, type: Any = "cpu", index: int | None = None) -> device:
+        check_device("device", f"{type}:{index}" if index else type)
+        return str.__new__(cls, "cpu")
+
+    def __repr__(self) -> str:
+        return "device(type='cpu')"
+
+
+def check_device(who: str, device: Any) -> None:
+    """Everything lives on the CPU; another device is refused by name."""
+    if device is not None and str(device) not in ("cpu", "cpu:0"):
+        raise RuntimeError(f'{who}: there is no device {str(device)!r} here; microtensor computes on "cpu"')
+
+
+CPU = device("cpu")

@@ -24,9 +24,11 @@ def _unary(op: engine.Op) -> Callable[[Any], Tensor]:
     return method
 
 
-def _binary(op: engine.Op) -> Callable[[Any, Any], Tensor]:
+def _binary(op: engine.Op, named: bool = False) -> Callable[[Any, Any], Tensor]:
     def method(self: Any, other: Any) -> Tensor:
         if not isinstance(other, engine.Tensor) and not isinstance(other, _NUMBERS):
+            if named:
+                raise TypeError(f"{op.name}: {type(other).__name__} is no operand; give a tensor or a number")
             return NotImplemented
         return op._record((self, other), {})
 
@@ -54,6 +56,7 @@ class Elementwise:
     __mul__, __rmul__ = _binary(ops.mul), _reflected(ops.mul)
     __truediv__, __rtruediv__ = _binary(ops.div), _reflected(ops.div)
     __pow__, __rpow__ = _binary(ops.pow), _reflected(ops.pow)
+    __mod__, __rmod__ = _binary(ops.remainder), _reflected(ops.remainder)
     __floordiv__, __rfloordiv__ = _binary(ops.floor_divide), _reflected(ops.floor_divide)
     __lt__, __le__, __gt__, __ge__ = (
         _binary(o) for o in (ops.less, ops.less_equal, ops.greater, ops.greater_equal)
@@ -65,11 +68,15 @@ class Elementwise:
     __eq__ = _binary(ops.equal)  # type: ignore[assignment]
     __ne__ = _binary(ops.not_equal)  # type: ignore[assignment]
 
-    add, sub, mul, div, pow = (_binary(o) for o in (ops.add, ops.sub, ops.mul, ops.div, ops.pow))
-    maximum, minimum = _binary(ops.maximum), _binary(ops.minimum)
-    eq, ne, lt, le = (_binary(o) for o in (ops.equal, ops.not_equal, ops.less, ops.less_equal))
-    gt, ge = _binary(ops.greater), _binary(ops.greater_equal)
-    logical_and, logical_or = _binary(ops.logical_and), _binary(ops.logical_or)
+    mul, pow, maximum, minimum = (_binary(o, True) for o in (ops.mul, ops.pow, ops.maximum, ops.minimum))
+    remainder, floor_divide = _binary(ops.remainder, True), _binary(ops.floor_divide, True)
+    eq, ne, lt = (_binary(o, True) for o in (ops.equal, ops.not_equal, ops.less))
+    le, gt, ge = (_binary(o, True) for o in (ops.less_equal, ops.greater, ops.greater_equal))
+    logical_and, logical_or = _binary(ops.logical_and, True), _binary(ops.logical_or, True)
+    bitwise_and, bitwise_or, bitwise_xor = (
+        _binary(o, True) for o in (ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor)
+    )
+    bitwise_not = _unary(ops.bitwise_not)
     logical_not, isnan, isinf, isfinite = (
         _unary(o) for o in (ops.logical_not, ops.isnan, ops.isinf, ops.isfinite)
     )
@@ -79,10 +86,25 @@ class Elementwise:
     reciprocal, sin, cos, tanh = _unary(ops.reciprocal), _unary(ops.sin), _unary(ops.cos), _unary(ops.tanh)
     sigmoid, erf, relu = _unary(ops.sigmoid), _unary(ops.erf), _unary(ops.relu)
 
+    def add(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
+        """self + alpha · other"""
+        return self + (other if alpha == 1 else other * alpha)
+
+    def sub(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
+        """self − alpha · other"""
+        return self - (other if alpha == 1 else other * alpha)
+
+    def div(self: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+        """self / other, or with rounding_mode="floor" ⌊self / other⌋, which has no gradient."""
+        if rounding_mode not in (None, "floor"):
+            raise ValueError(f'div: rounding_mode is {rounding_mode!r}; choose None or "floor"')
+        return self // other if rounding_mode else self / other
+
     def clamp(self: Any, min: Any = None, max: Any = None) -> Tensor:
-        """min where smaller, max where larger; gradient 1 inside and at the bounds."""
+        """min where smaller, max where larger (numbers); gradient 1 inside and at the bounds."""
         if min is None and max is None:
             raise ValueError("clamp: neither min nor max is given; give at least one")
+        min, max = as_number("clamp", min), as_number("clamp", max)
         x = self
         if any(isinstance(bound, float) for bound in (min, max)) and not dtypes.floating(self.dtype):
             x = self.to(dtypes.default)
@@ -92,6 +114,27 @@ class Elementwise:
         """value where mask is True, else the tensor; mask broadcasts."""
         mask = as_mask("masked_fill", mask)
         return ops.masked_fill(self, mask, value=as_number("masked_fill", value))
+
+    def equal(self: Any, other: Tensor) -> bool:
+        """Have both the same shape and the same elements?"""
+        return np.array_equal(self.array, other.array)
+
+    def isclose(
+        self: Any, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> Tensor:
+        """|self − other| ≤ atol + rtol · |other|, element by element; dtypes must be equal."""
+        if self.dtype != other.dtype:
+            raise TypeError(
+                f"isclose: dtypes {self.dtype} and {other.dtype} differ; convert one with .to(dtype)"
+            )
+        close = np.isclose(self.array, other.array, rtol, atol, equal_nan)
+        return engine.make(np.asarray(close), None, None)
+
+    def allclose(
+        self: Any, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> bool:
+        """Are all elements close, as `isclose` has it?"""
+        return bool(self.isclose(other, rtol, atol, equal_nan).array.all())
 
     def where(self: Any, condition: Tensor, other: Any) -> Tensor:
         """The tensor where condition is True, else other."""

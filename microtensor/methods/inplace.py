@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from microtensor import engine, memory, ops
-from microtensor.methods.arguments import as_operand
+from microtensor.methods.arguments import as_operand, as_rng
 from microtensor.mode import mode
+from microtensor.random import Generator
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
+
+
+def _in_place(names: str) -> Iterator[Callable[..., Tensor]]:
+    """The named methods in place: x ← x.name(…)."""
+
+    def in_place(name: str) -> Callable[..., Tensor]:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Tensor:
+            return self._change(f"{name}_", lambda x: getattr(x, name)(*args, **kwargs))
+
+        method.__doc__, method.__name__ = f"x ← x.{name}(…), in place.", f"{name}_"
+        return method
+
+    return map(in_place, names.split())
 
 
 class InPlace:
@@ -74,22 +88,6 @@ class InPlace:
         engine.adopt(view, seen)
         view.base = root, root.grad_fn
 
-    def add_(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
-        """x ← x + alpha · other, in place."""
-        return self._change("add_", lambda x: x + (other if alpha == 1 else other * alpha))
-
-    def sub_(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
-        """x ← x − alpha · other, in place."""
-        return self._change("sub_", lambda x: x - (other if alpha == 1 else other * alpha))
-
-    def mul_(self: Any, other: Any) -> Tensor:
-        """x ← x · other, in place."""
-        return self._change("mul_", lambda x: x * other)
-
-    def div_(self: Any, other: Any) -> Tensor:
-        """x ← x / other, in place."""
-        return self._change("div_", lambda x: x / other)
-
     def copy_(self: Any, other: Any) -> Tensor:
         """x ← other (broadcast, converted to x's dtype), in place."""
         return self._assign("copy_", Ellipsis, other)
@@ -107,4 +105,33 @@ class InPlace:
         value = as_operand(value, self.dtype).to(self.dtype)
         return self._change(who, lambda x: ops.setitem(x, value, index=index))
 
+    def normal_(
+        self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """x ~ N(mean, std²), in place."""
+        return self._draw("normal_", as_rng(generator).normal, mean, std)
+
+    def uniform_(
+        self: Any, low: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """x ~ U[low, to), in place."""
+        return self._draw("uniform_", as_rng(generator).uniform, low, to)
+
+    def _draw(self: Any, who: str, draw: Callable[..., Any], a: float, b: float) -> Tensor:
+        if self.dtype.kind != "f":
+            raise TypeError(
+                f"{who}: a {self.dtype} tensor cannot hold the draws; make it floating with .float()"
+            )
+        return self._assign(who, Ellipsis, draw(a, b, self.shape))
+
+    abs_, neg_, exp_, log_, sqrt_, rsqrt_ = _in_place("abs neg exp log sqrt rsqrt")
+    sin_, cos_, tanh_, sigmoid_, relu_ = _in_place("sin cos tanh sigmoid relu")
+    square_, reciprocal_, clamp_ = _in_place("square reciprocal clamp")
+    tril_, triu_, masked_fill_ = _in_place("tril triu masked_fill")
+    index_fill_, scatter_, scatter_add_ = _in_place("index_fill scatter scatter_add")
+    add_, sub_, mul_, div_, pow_ = _in_place("add sub mul div pow")
+    remainder_, floor_divide_ = _in_place("remainder floor_divide")
+    bitwise_and_, bitwise_or_, bitwise_xor_ = _in_place("bitwise_and bitwise_or bitwise_xor")
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
+    __ipow__, __imod__, __ifloordiv__ = pow_, remainder_, floor_divide_
+    __iand__, __ior__, __ixor__ = bitwise_and_, bitwise_or_, bitwise_xor_

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,13 @@ from microtensor.methods.arguments import Dim, as_axes, as_axis, refuse_empty
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
+
+
+class ValuesIndices(NamedTuple):
+    """What max(dim), min(dim), sort and topk return: elements, and where they stood along dim (int64)."""
+
+    values: Tensor
+    indices: Tensor
 
 
 class Reductions:
@@ -31,24 +38,51 @@ class Reductions:
             raise RuntimeError(f"mean: a mean of {x.dtype} would be cut to {x.dtype}; use .float().mean()")
         return ops.mean(x, axis=as_axes("mean", x, dim), keepdims=keepdim)
 
-    def var(self: Any, dim: Dim = None, *, correction: int = 1, keepdim: bool = False) -> Tensor:
-        """Σ (x − μ)² / (n − correction) over the axes dim; correction=1, PyTorch's default, is unbiased."""
+    def var(
+        self: Any,
+        dim: Dim = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: int | None = None,
+    ) -> Tensor:
+        """Σ (x − μ)² / (n − correction) over the axes dim; correction=1, PyTorch's default, is unbiased.
+
+        unbiased: the older name, False for correction 0; it may stand alone, as in x.var(False).
+        """
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if unbiased is not None and correction is not None:
+            raise TypeError(f"var: unbiased={unbiased} and correction={correction}; give one of them")
         if not dtypes.floating(self.dtype):
             raise RuntimeError(f"var: a variance of {self.dtype} would be cut; use .float().var()")
+        if correction is None:
+            correction = 0 if unbiased is False else 1
         axis = as_axes("var", self, dim)
         d = self - ops.mean(self, axis=axis, keepdims=True)
         n = ops.count(self.shape, axis)
         total = (d * d).sum(dim, keepdim)
         return total / max(n - correction, 0)
 
-    def std(self: Any, dim: Dim = None, *, correction: int = 1, keepdim: bool = False) -> Tensor:
+    def std(
+        self: Any,
+        dim: Dim = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: int | None = None,
+    ) -> Tensor:
         """√var; the gradient of a constant row is 0, where the formula would be 0/0."""
-        variance = self.var(dim, correction=correction, keepdim=keepdim)
+        variance = self.var(dim, unbiased, keepdim, correction=correction)
         constant = variance == 0
         return ops.where(constant, variance, ops.sqrt(ops.where(constant, 1.0, variance)))
 
-    def norm(self: Any, p: float = 2.0, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """(Σ |x|ᵖ)^(1/p), or max |x| for p = ∞; at the zero vector the gradient is 0."""
+    def norm(self: Any, p: float | str = "fro", dim: Dim = None, keepdim: bool = False) -> Tensor:
+        """(Σ |x|ᵖ)^(1/p), or max |x| for p = ∞; "fro" is p = 2. At the zero vector the gradient is 0."""
+        if isinstance(p, str):
+            if p != "fro":
+                raise ValueError(f'norm: p is {p!r}; choose "fro" or a number')
+            p = 2
         if p in (math.inf, -math.inf):
             return self.abs().amax(dim, keepdim) if p > 0 else self.abs().amin(dim, keepdim)
         if p == 0:
@@ -68,56 +102,103 @@ class Reductions:
         refuse_empty("amin", self, dim)
         return ops.amin(self, axis=as_axes("amin", self, dim), keepdims=keepdim)
 
-    def max(self: Any) -> Tensor:
-        """The largest element; ties share the gradient."""
-        return self.amax()
+    def max(self: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+        """The largest element (ties share the gradient); with a dim (values, indices) along it, the gradient
+        to the first of a tie; with a tensor instead of dim the larger of both, as `maximum`."""
+        return self._extreme("max", ops.maximum, dim if other is None else other, keepdim)
 
-    def min(self: Any) -> Tensor:
-        """The smallest element; ties share the gradient."""
-        return self.amin()
+    def min(self: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+        """The smallest element, or with a dim or a tensor as `max` has it."""
+        return self._extreme("min", ops.minimum, dim if other is None else other, keepdim)
 
-    def prod(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    def _extreme(self: Any, name: str, of_two: engine.Op, dim: Any, keepdim: bool) -> Any:
+        if isinstance(dim, engine.Tensor):
+            return of_two(self, dim)
+        if dim is None:
+            return getattr(self, f"a{name}")()
+        axis = as_axis(name, self, dim)
+        indices = getattr(self, f"arg{name}")(axis, keepdim=True)
+        found = ValuesIndices(self.gather(axis, indices), indices)
+        return found if keepdim else ValuesIndices(*(t.squeeze(axis) for t in found))
+
+    def sort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices:
+        """(values, indices) in rising or falling order along dim; NaN counts as the largest.
+
+        Equal elements keep their order: `stable` is always on, whatever is given.
+        """
+        axis = as_axis("sort", self, dim)
+        x = np.atleast_1d(self.array)
+        order = np.argsort(np.flip(x, axis) if descending else x, axis, kind="stable")
+        if descending:  # reversed twice, so that equal elements keep their order
+            order = np.flip(x.shape[axis] - 1 - order, axis)
+        indices = engine.make(np.ascontiguousarray(order.reshape(self.shape)), None, None)
+        return ValuesIndices(self.gather(axis, indices), indices)
+
+    def argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+        """The indices that sort along dim; see `sort`."""
+        return self.sort(dim, descending).indices
+
+    def topk(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
+        """(values, indices) of the k largest (or smallest) along dim in order, the first of equals first."""
+        axis = as_axis("topk", self, dim)
+        length = self.shape[axis] if self.ndim else 1
+        if not 0 <= k <= length:
+            raise ValueError(f"topk: k is {k} of the {length} along dim {dim}; choose 0 … {length}")
+        if not self.ndim:
+            return self.sort() if k else ValuesIndices(*(t[None][:0] for t in self.sort()))
+        at = (slice(None),) * axis + (slice(0, k),)
+        indices = self.argsort(axis, largest)[at].contiguous()
+        return ValuesIndices(self.gather(axis, indices), indices)
+
+    def count_nonzero(self: Any, dim: Dim = None) -> Tensor:
+        """How many elements over the axes dim are not 0."""
+        return (self != 0).sum(dim)
+
+    def prod(self: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         """Π over the axis dim (all if None); the gradient is right at zeros."""
-        return ops.prod(self, axis=as_axes("prod", self, dim), keepdims=keepdim)
+        x = self if dtype is None else self.to(dtype)
+        return ops.prod(x, axis=as_axes("prod", x, dim), keepdims=keepdim)
 
-    def cumsum(self: Any, dim: int) -> Tensor:
-        """Running sums along the axis dim."""
-        return self._along(ops.cumsum, as_axis("cumsum", self, dim))
+    def cumsum(self: Any, dim: int, *, dtype: Any = None) -> Tensor:
+        """Running sums along the axis dim. Booleans and integers add up in int64."""
+        return self._along(ops.cumsum, as_axis("cumsum", self, dim), dtype)
 
     def logsumexp(self: Any, dim: Dim, keepdim: bool = False) -> Tensor:
         """ln Σ eˣ over the axes dim, without overflow."""
         return ops.logsumexp(self, axis=as_axes("logsumexp", self, dim), keepdims=keepdim)
 
-    def softmax(self: Any, dim: int) -> Tensor:
+    def softmax(self: Any, dim: int, dtype: Any = None) -> Tensor:
         """eˣ / Σ eˣ along the axis dim. Unlike in PyTorch, a row of nothing but −∞ gives zeros, not NaN."""
-        return self._along(ops.softmax, as_axis("softmax", self, dim))
+        return self._along(ops.softmax, as_axis("softmax", self, dim), dtype)
 
-    def log_softmax(self: Any, dim: int) -> Tensor:
+    def log_softmax(self: Any, dim: int, dtype: Any = None) -> Tensor:
         """x − ln Σ eˣ along the axis dim."""
-        return self._along(ops.log_softmax, as_axis("log_softmax", self, dim))
+        return self._along(ops.log_softmax, as_axis("log_softmax", self, dim), dtype)
 
-    def _along(self: Any, op: engine.Op, axis: int) -> Tensor:
+    def _along(self: Any, op: engine.Op, axis: int, dtype: Any) -> Tensor:
         """An op that wants an axis; a 0-d tensor counts as one element along it."""
-        return op(self, axis=axis) if self.ndim else op(self.reshape(1), axis=0).reshape(())
+        x = self if dtype is None else self.to(dtype)
+        return op(x, axis=axis) if x.ndim else op(x.reshape(1), axis=0).reshape(())
 
     def argmax(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """The index of the (first) maximum, of the flattened tensor if dim is None."""
-        refuse_empty("argmax", self, dim)
-        return engine.make(np.asarray(np.argmax(self.array, axis=dim, keepdims=keepdim)), None, None)
+        return self._index_of("argmax", np.argmax, dim, keepdim)
 
     def argmin(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """The index of the (first) minimum, of the flattened tensor if dim is None."""
-        refuse_empty("argmin", self, dim)
-        return engine.make(np.asarray(np.argmin(self.array, axis=dim, keepdims=keepdim)), None, None)
+        return self._index_of("argmin", np.argmin, dim, keepdim)
+
+    def _index_of(self: Any, who: str, function: Any, dim: int | None, keepdim: bool) -> Tensor:
+        refuse_empty(who, self, dim)
+        found = function(self.array, axis=dim if self.ndim else None, keepdims=keepdim)
+        return engine.make(np.asarray(found), None, None)
 
     def any(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Is any element true?"""
-        return engine.make(
-            np.asarray(np.any(self.array, axis=as_axes("any", self, dim), keepdims=keepdim)), None, None
-        )
+        found = np.any(self.array, axis=as_axes("any", self, dim), keepdims=keepdim)
+        return engine.make(np.asarray(found), None, None)
 
     def all(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Are all elements true?"""
-        return engine.make(
-            np.asarray(np.all(self.array, axis=as_axes("all", self, dim), keepdims=keepdim)), None, None
-        )
+        found = np.all(self.array, axis=as_axes("all", self, dim), keepdims=keepdim)
+        return engine.make(np.asarray(found), None, None)

@@ -1,4 +1,4 @@
-"""Tensor methods that move elements: shapes, views, pieces and indexing, with PyTorch's names and order."""
+"""Tensor methods that move elements: shapes, views, pieces and copies, with PyTorch's names and order."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtensor import ops
-from microtensor.methods.arguments import as_axis, as_index, as_sizes
+from microtensor import engine, ops
+from microtensor.methods.arguments import as_axes, as_axis, as_sizes, is_int
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
 class Shapes:
-    """reshape, transpose, split, indexing … of a tensor, as methods."""
+    """reshape, transpose, split, repeat … of a tensor, as methods."""
 
     __slots__ = ()
 
@@ -44,9 +44,24 @@ class Shapes:
         joined = math.prod(self.shape[first : last + 1])
         return self.reshape(*self.shape[:first], joined, *self.shape[last + 1 :])
 
-    def squeeze(self: Any, dim: int | None = None) -> Tensor:
-        """Without the axes of length 1, or without axis dim if its length is 1."""
-        drop = range(self.ndim) if dim is None else [as_axis("squeeze", self, dim)]
+    def unflatten(self: Any, dim: int, sizes: Sequence[int]) -> Tensor:
+        """The axis dim as several, of the given lengths (one may be −1): the inverse of flatten."""
+        axis = as_axis("unflatten", self, dim)
+        if not self.ndim or not len(sizes):
+            raise ValueError(
+                f"unflatten: shape {self.shape}, sizes {tuple(sizes)}; give an axis and its lengths"
+            )
+        parts = as_sizes((sizes,))
+        known = -math.prod(parts) if -1 in parts else math.prod(parts)
+        if known != self.shape[axis] and (-1 not in parts or known < 1 or self.shape[axis] % known):
+            raise ValueError(f"unflatten: sizes {parts} do not multiply to {self.shape[axis]}, the length of "
+                             f"axis {axis}")  # fmt: skip
+        parts = tuple(self.shape[axis] // known if n == -1 else n for n in parts)
+        return self.reshape(*self.shape[:axis], *parts, *self.shape[axis + 1 :])
+
+    def squeeze(self: Any, dim: int | Sequence[int] | None = None) -> Tensor:
+        """Without the axes of length 1, or without those among the axes dim that have length 1."""
+        drop = range(self.ndim) if dim is None else as_axes("squeeze", self, dim) or ()
         return self.reshape(tuple(n for i, n in enumerate(self.shape) if n != 1 or i not in drop))
 
     def unsqueeze(self: Any, dim: int) -> Tensor:
@@ -77,6 +92,16 @@ class Shapes:
         return ops.permute(self, axes=tuple(axes))
 
     swapaxes = transpose
+
+    def movedim(self: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+        """The axes source moved to the places destination; the others keep their order."""
+        a, b = as_axes("movedim", self, source) or (), as_axes("movedim", self, destination) or ()
+        if len(a) != len(b):
+            raise ValueError(f"movedim: {source} to {destination}: give as many places as axes")
+        axes = [i for i in range(self.ndim) if i not in a]
+        for to, axis in sorted(zip(b, a, strict=True)):
+            axes.insert(to, axis)
+        return ops.permute(self, axes=tuple(axes))
 
     @property
     def T(self: Any) -> Tensor:
@@ -110,6 +135,73 @@ class Shapes:
         """Broadcast to a shape, without a copy."""
         return self.expand(*shape)
 
+    def view_as(self: Any, other: Tensor) -> Tensor:
+        """view of the other's shape."""
+        return self.view(other.shape)
+
+    def reshape_as(self: Any, other: Tensor) -> Tensor:
+        """reshape to the other's shape."""
+        return self.reshape(other.shape)
+
+    def expand_as(self: Any, other: Tensor) -> Tensor:
+        """expand to the other's shape."""
+        return self.expand(other.shape)
+
+    def repeat(self: Any, *repeats: Any) -> Tensor:
+        """Copies side by side, repeats[i] along axis i; more repeats than axes add axes in front."""
+        times = as_sizes(repeats)
+        if len(times) < self.ndim or any(n < 0 for n in times):
+            raise ValueError(
+                f"repeat: {times} for shape {self.shape}; give a number, 0 or more, for each axis"
+            )
+        shape = (1,) * (len(times) - self.ndim) + self.shape
+        x = self.reshape([n for length in shape for n in (1, length)])  # (1, a, 1, b, …)
+        x = x.expand([n for pair in zip(times, shape, strict=True) for n in pair]).clone()
+        return x.reshape([n * length for n, length in zip(times, shape, strict=True)])
+
+    def tile(self: Any, *dims: Any) -> Tensor:
+        """repeat, with ones put in front of dims where it is shorter than the shape."""
+        times = as_sizes(dims)
+        return self.repeat((1,) * (self.ndim - len(times)) + times)
+
+    def repeat_interleave(self: Any, repeats: Any, dim: int | None = None) -> Tensor:
+        """Each slice along dim (of the flattened tensor if None) repeated: a number, or one for each."""
+        x = self if dim is not None else self.reshape(-1)
+        axis = as_axis("repeat_interleave", x, dim or 0)
+        times = repeats.array if isinstance(repeats, engine.Tensor) else np.asarray(repeats)
+        if times.ndim > 1 or times.size not in (1, x.shape[axis]) or (times < 0).any():
+            raise ValueError(f"repeat_interleave: repeats {times.tolist()} along an axis of {x.shape[axis]}; "
+                             f"give one number, 0 or more, or one for each")  # fmt: skip
+        return ops.getitem(x, index=(slice(None),) * axis + (np.repeat(np.arange(x.shape[axis]), times),))
+
+    def roll(self: Any, shifts: Any, dims: Any = None) -> Tensor:
+        """Moved by shifts along the axes dims, what falls off coming back in front; dims None: flattened."""
+        if dims is None:
+            return self.reshape(-1).roll(shifts, 0).reshape(self.shape)
+        steps, axes = (((v,) if is_int(v) else tuple(v)) for v in (shifts, dims))
+        if len(steps) != len(axes):
+            raise ValueError(f"roll: shifts {shifts} and dims {dims}: give a shift for each axis")
+        y: Tensor = self
+        for step, axis in zip(steps, axes, strict=True):
+            n = y.shape[as_axis("roll", y, axis)] if y.ndim else 0
+            y = ops.cat(*reversed(y.split([n - step % n, step % n], axis)), axis=axis) if n else y.clone()
+        return y
+
+    def tril(self: Any, diagonal: int = 0) -> Tensor:
+        """The lower triangle of the last two axes, zeros above the diagonal."""
+        return self._triangle("tril", diagonal, False)
+
+    def triu(self: Any, diagonal: int = 0) -> Tensor:
+        """The upper triangle of the last two axes, zeros below the diagonal."""
+        return self._triangle("triu", diagonal, True)
+
+    def _triangle(self: Any, who: str, diagonal: int, upper: bool) -> Tensor:
+        if self.ndim < 2:
+            raise ValueError(f"{who}: a tensor of shape {self.shape} is no matrix; give at least 2 axes")
+        rows, columns = self.shape[-2:]
+        keep = np.tri(rows, columns, diagonal - upper, dtype=bool) != upper
+        return ops.where(engine.make(keep, None, None), self, False if self.dtype == np.bool_ else 0)
+
     def flip(self: Any, *dims: Any) -> Tensor:
         """Backwards along the axes dims."""
         return ops.flip(self, axes=tuple(as_axis("flip", self, d) for d in as_sizes(dims)))
@@ -138,57 +230,9 @@ class Shapes:
         """At most `chunks` views of equal length (the last may be shorter) along dim."""
         if chunks < 1:
             raise ValueError(f"chunk: {chunks} chunks; ask for at least one")
-        return self.split(max(1, -(-self.shape[dim] // chunks)), dim)
+        return self.split(max(1, -(-self.size(dim) // chunks)), dim)
 
     def unbind(self: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """Every slice along dim."""
         lead = (slice(None),) * as_axis("unbind", self, dim)
-        return tuple(ops.getitem(self, index=(*lead, i)) for i in range(self.shape[dim]))
-
-    # --- indexing and iteration -----------------------------------------------------------------------------
-
-    def __getitem__(self: Any, index: Any) -> Tensor:
-        y: Tensor = self
-        for step in _steps(as_index(index)):
-            y = ops.getitem(y, index=step)
-        return y
-
-    def __setitem__(self: Any, index: Any, value: Any) -> None:
-        *views, last = _steps(as_index(index))
-        y: Any = self
-        for step in views:
-            y = ops.getitem(y, index=step)
-        y._assign("setitem", last, value)
-
-    def gather(self: Any, dim: int, index: Tensor) -> Tensor:
-        """y[…, i, …] = x[…, index[…, i, …], …] along dim; repeated indices add up in the gradient."""
-        axis, ids = as_axis("gather", self, dim), index.array
-        if ids.dtype.kind not in "iu":
-            raise TypeError(f"gather: index is {ids.dtype}; make it an integer tensor with .long()")
-        if ids.size and ids.min() < 0:
-            raise IndexError(f"gather: index {ids.min()} is negative; count from the start")
-        grid = list(np.ix_(*(np.arange(n) for n in ids.shape)))
-        grid[axis] = ids
-        return ops.getitem(self, index=tuple(grid))
-
-
-def _steps(index: Any) -> list[Any]:
-    """An index as NumPy reads it; or as two, where PyTorch reads it otherwise: a view, then arrays.
-
-    PyTorch takes integers and None first, and leaves the other axes where they are. NumPy would count
-    integers among the arrays, and move the axis that they make to the front: x[0, :, ids].
-    """
-    parts = index if isinstance(index, tuple) else (index,)
-    if ops.is_basic(index) or all(isinstance(p, np.ndarray | slice) or p is Ellipsis for p in parts):
-        return [index]
-    view: list[Any] = []
-    rest: list[Any] = []
-    for part in parts:
-        if isinstance(part, np.ndarray):  # a boolean array stands for as many axes as it has
-            view += [slice(None)] * (part.ndim if part.dtype == np.bool_ else 1)
-            rest.append(part)
-        else:
-            view.append(part)
-            if not isinstance(part, int):
-                rest.append(Ellipsis if part is Ellipsis else slice(None))
-    return [tuple(view), tuple(rest)]
+        return tuple(ops.getitem(self, index=(*lead, i)) for i in range(self.size(dim)))

@@ -61,12 +61,12 @@ def tanh(input: Tensor) -> Tensor:
 
 def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """eˣ / Σ eˣ along dim; a row that is −∞ everywhere gives zeros (PyTorch: NaN)."""
-    return (input if dtype is None else input.to(dtype)).softmax(dim)
+    return input.softmax(dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """x − ln Σ eˣ along dim."""
-    return (input if dtype is None else input.to(dtype)).log_softmax(dim)
+    return input.log_softmax(dim, dtype)
 
 
 def dropout(

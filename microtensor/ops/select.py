@@ -172,12 +172,15 @@ isfinite = _flag("isfinite", np.isfinite, "isfinite")
 @op("floor_divide", label="//", broadcasts=True, differentiable=False)
 def floor_divide(a, b):
     """y = ⌊a / b⌋, rounded down also where it is negative"""
-    refuse_booleans("floor_divide", a, b)
-    if np.result_type(a, b).kind != "f" and not np.all(b):
-        raise ValueError(
-            "floor_divide: an integer divided by 0; use / for inf, or where() to choose another value"
-        )
+    refuse_zero("floor_divide", a, b)
     return np.floor_divide(a, b)
+
+
+def refuse_zero(who: str, a: Any, b: Any) -> None:
+    """No integer is anything divided by 0; floats are inf or NaN."""
+    refuse_booleans(who, a, b)
+    if np.result_type(a, b).kind != "f" and not np.all(b):
+        raise ValueError(f"{who}: an integer divided by 0; use / for inf, or where() to choose another value")
 
 
 def refuse_booleans(who: str, *operands: Any) -> None:

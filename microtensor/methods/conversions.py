@@ -1,0 +1,111 @@
+"""Tensor methods that give the same values elsewhere: copies, other dtypes, new tensors of the same kind."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from microtensor import dtypes, engine, ops
+from microtensor.methods.arguments import as_operand, as_sizes, check_device
+
+if TYPE_CHECKING:
+    from microtensor.tensor import Tensor
+
+
+class Conversions:
+    """detach, clone, to, float, new_zeros … of a tensor, as methods."""
+
+    __slots__ = ()
+
+    def detach(self: Any) -> Tensor:
+        """The same memory, outside the tape: no gradient flows through it."""
+        same = engine.make(self.array, None, None)
+        same.version = self.version
+        return same
+
+    def clone(self: Any) -> Tensor:
+        """A copy; the gradient flows through it."""
+        return ops.clone(self)
+
+    def contiguous(self: Any) -> Tensor:
+        """The tensor itself if its memory is in row-major order, else a copy that is."""
+        return self if self.is_contiguous() else self.clone()
+
+    def to(
+        self: Any,
+        *args: Any,
+        dtype: Any = None,
+        device: Any = None,
+        non_blocking: builtins.bool = False,
+        copy: builtins.bool = False,
+    ) -> Tensor:
+        """In another dtype, or on "cpu" (the only device); the gradient flows through it."""
+        for a in args:
+            if isinstance(a, engine.Tensor):
+                dtype = a.dtype
+            elif isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps"):
+                device = a
+            else:
+                dtype = a
+        check_device("to", device)
+        if dtype is None or np.dtype(dtype) == self.dtype:
+            return self.clone() if copy else self
+        return ops.cast(self, dtype=dtypes.checked("to", dtype))
+
+    type = to
+
+    def type_as(self: Any, other: Tensor) -> Tensor:
+        """In the other's dtype."""
+        return self.to(other.dtype)
+
+    def cpu(self: Any) -> Tensor:
+        """The tensor itself."""
+        return self
+
+    def cuda(self: Any, device: Any = "cuda") -> Tensor:
+        """Refused: there is only the CPU."""
+        return self.to(device)
+
+    def half(self: Any) -> Tensor:
+        """Refused: there is no float16."""
+        return self.to(np.float16)
+
+    def new_tensor(self: Any, data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """A copy of data in this tensor's dtype, unless one is given."""
+        check_device("new_tensor", device)
+        dtype = dtypes.checked("new_tensor", dtype or self.dtype)
+        return as_operand(data, dtype).detach().to(dtype, copy=True)
+
+    def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """One value everywhere in a shape, in this tensor's dtype."""
+        return self.new_tensor(np.full(as_sizes((size,)), fill_value), dtype=dtype, device=device)
+
+    def new_zeros(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+        """Zeros of a shape in this tensor's dtype."""
+        return self.new_full(as_sizes(size), 0, dtype=dtype, device=device)
+
+    def new_ones(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+        """Ones of a shape in this tensor's dtype."""
+        return self.new_full(as_sizes(size), 1, dtype=dtype, device=device)
+
+    def float(self: Any) -> Tensor:
+        """As float32."""
+        return self.to(dtypes.float32)
+
+    def double(self: Any) -> Tensor:
+        """As float64."""
+        return self.to(dtypes.float64)
+
+    def long(self: Any) -> Tensor:
+        """As int64."""
+        return self.to(dtypes.int64)
+
+    def int(self: Any) -> Tensor:
+        """As int32."""
+        return self.to(dtypes.int32)
+
+    def bool(self: Any) -> Tensor:
+        """As booleans: True where not zero."""
+        return self.to(dtypes.boolean)

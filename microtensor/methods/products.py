@@ -1,0 +1,77 @@
+"""Tensor methods that multiply and add up: products of matrices and vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from microtensor import dtypes, engine, ops
+from microtensor.methods.arguments import as_operand
+
+if TYPE_CHECKING:
+    from microtensor.tensor import Tensor
+
+
+class Products:
+    """matmul, mm, bmm, mv, dot, outer of a tensor, as methods."""
+
+    __slots__ = ()
+
+    def matmul(self: Any, other: Any) -> Tensor:
+        """A B: matrices, vectors (as rows on the left, columns on the right), or batches of matrices."""
+        other = as_operand(other, self.dtype)
+        if self.ndim == 0 or other.ndim == 0:
+            raise ValueError(
+                f"matmul: shapes {self.shape} and {other.shape}: a 0-d tensor is no matrix; use *"
+            )
+        a = self.unsqueeze(0) if self.ndim == 1 else self
+        b = other.unsqueeze(1) if other.ndim == 1 else other
+        y: Tensor = ops.matmul(a, b)
+        if self.ndim == 1:
+            y = y.reshape((*y.shape[:-2], y.shape[-1]))
+        return y.reshape(y.shape[:-1]) if other.ndim == 1 else y
+
+    def __matmul__(self: Any, other: Any) -> Tensor:
+        return self.matmul(other) if isinstance(other, engine.Tensor | np.ndarray) else NotImplemented
+
+    def __rmatmul__(self: Any, other: Any) -> Tensor:
+        if not isinstance(other, np.ndarray):
+            return NotImplemented
+        return as_operand(other, dtypes.as_array(other).dtype).matmul(self)
+
+    def mm(self: Any, other: Tensor) -> Tensor:
+        """A B of two matrices; `matmul` broadcasts, this does not."""
+        if self.ndim != 2 or other.ndim != 2:
+            raise ValueError(f"mm: takes two matrices, not {self.shape} and {other.shape}; use matmul")
+        return self.matmul(other)
+
+    def bmm(self: Any, other: Tensor) -> Tensor:
+        """A_b B_b for each b of two batches of matrices; `matmul` broadcasts, this does not."""
+        if self.ndim != 3 or other.ndim != 3 or len(self) != len(other):
+            raise ValueError(
+                f"bmm: takes (B, M, K) and (B, K, N), not {self.shape} and {other.shape}; use matmul"
+            )
+        return self.matmul(other)
+
+    def dot(self: Any, other: Tensor) -> Tensor:
+        """Σ a b of two vectors."""
+        if self.ndim != 1 or self.shape != other.shape:
+            raise ValueError(
+                f"dot: takes two vectors of one length, not {self.shape} and {other.shape}; use matmul"
+            )
+        return (self * other).sum()
+
+    def mv(self: Any, vec: Tensor) -> Tensor:
+        """A b of a matrix and a vector."""
+        if self.ndim != 2 or vec.ndim != 1:
+            raise ValueError(f"mv: takes (M, K) and (K,), not {self.shape} and {vec.shape}; use matmul")
+        return self.matmul(vec)
+
+    def outer(self: Any, vec2: Tensor) -> Tensor:
+        """a bᵀ of two vectors: (M,), (N,) → (M, N)."""
+        if self.ndim != 1 or vec2.ndim != 1:
+            raise ValueError(
+                f"outer: takes two vectors, not {self.shape} and {vec2.shape}; use unsqueeze and *"
+            )
+        return self.unsqueeze(1) * vec2
