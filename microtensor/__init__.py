@@ -12,7 +12,6 @@ from numpy import dtype, finfo, iinfo
 from microtensor import autograd
 from microtensor.create import (
     arange,
-    bernoulli,
     empty,
     empty_like,
     eye,
@@ -22,7 +21,6 @@ from microtensor.create import (
     get_rng_state,
     linspace,
     manual_seed,
-    multinomial,
     normal,
     ones,
     ones_like,
@@ -48,6 +46,7 @@ from microtensor.dtypes import (
     uint8,
 )
 from microtensor.functions import METHODS, as_functions, cat, is_tensor, stack, where
+from microtensor.listing import tape
 from microtensor.methods.arguments import device
 from microtensor.methods.einsum import einsum
 from microtensor.mode import (
@@ -69,7 +68,6 @@ __all__ = [
     "arange",
     "as_tensor",
     "autograd",
-    "bernoulli",
     "bool",
     "cat",
     "composites",
@@ -102,7 +100,6 @@ __all__ = [
     "linspace",
     "long",
     "manual_seed",
-    "multinomial",
     "nan",
     "no_grad",
     "normal",
@@ -119,6 +116,7 @@ __all__ = [
     "set_grad_enabled",
     "set_rng_state",
     "stack",
+    "tape",
     "tensor",
     "uint8",
     "where",
@@ -151,6 +149,7 @@ scatter, scatter_add, index_select = as_functions("scatter scatter_add index_sel
 index_fill, take_along_dim, masked_select = as_functions("index_fill take_along_dim masked_select")
 matmul, mm, bmm, mv, dot, outer = as_functions("matmul mm bmm mv dot outer")
 clone, detach, numel, is_floating_point = as_functions("clone detach numel is_floating_point")
+bernoulli, multinomial = as_functions("bernoulli multinomial")
 __all__ += METHODS
 
 float, double, long, int = float32, float64, int64, int32  # PyTorch's second names

@@ -11,13 +11,12 @@ import builtins
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from microtensor import autograd, dtypes, engine
+from microtensor import autograd, dtypes, engine, printing
 from microtensor.engine import Array, Entry
 from microtensor.hooks import Hooks
 from microtensor.methods.arguments import CPU, check_device, device
 from microtensor.methods.conversions import Conversions
+from microtensor.methods.draws import Draws
 from microtensor.methods.elementwise import Elementwise
 from microtensor.methods.gradients import Gradients
 from microtensor.methods.indexing import Indexing
@@ -29,7 +28,7 @@ from microtensor.methods.shapes import Shapes
 __all__ = ["Tensor", "as_tensor", "check_device", "device"]
 
 
-class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, InPlace, Gradients):
+class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, InPlace, Draws, Gradients):
     """An n-dimensional array with a reverse-mode derivative. Made by `mt.tensor`, `mt.zeros`, `mt.randn` …
 
     >>> import microtensor as mt

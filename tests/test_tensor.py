@@ -20,10 +20,10 @@ import microtensor as mt
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: mt.tensor([1.0, 2.5]), "tensor([1. , 2.5])"),
+        (lambda: mt.tensor([1.0, 2.5]), "tensor([1.0000, 2.5000])"),
         (lambda: mt.tensor([1, 2]), "tensor([1, 2])"),
-        (lambda: mt.tensor([True]), "tensor([ True])"),
-        (lambda: mt.tensor(1.5, dtype=mt.float64), "tensor(1.5, dtype=float64)"),
+        (lambda: mt.tensor([True]), "tensor([True])"),
+        (lambda: mt.tensor(1.5, dtype=mt.float64), "tensor(1.5000, dtype=float64)"),
         (lambda: mt.ones(1, requires_grad=True), "tensor([1.], requires_grad=True)"),
         (lambda: mt.ones(1, requires_grad=True).exp(), "tensor([2.7183], grad_fn=<exp>)"),
         (lambda: mt.tensor([1], dtype=mt.uint8), "tensor([1], dtype=uint8)"),

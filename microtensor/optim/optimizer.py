@@ -38,7 +38,7 @@ class Optimizer:
     >>> (w * w).sum().backward()
     >>> SignDescent([w], lr=0.5).step()
     >>> w
-    tensor([ 0.5, -1.5], requires_grad=True)
+    tensor([ 0.5000, -1.5000], requires_grad=True)
     """
 
     slots: tuple[str, ...] = ()  # names of state arrays that have their parameter's shape

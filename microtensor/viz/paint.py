@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from microtensor.viz import cost, symbols
+from microtensor import cost
+from microtensor.viz import symbols
 from microtensor.viz.axes import Shapes
 from microtensor.viz.fold import Edge, Folded, Group
 from microtensor.viz.names import Names
@@ -181,7 +182,8 @@ class _Painter:
         """Lines of a tooltip: module, shapes, FLOP, gradient."""
         sources = dict.fromkeys(e for m in group.members for e in m.parents if e not in group.members)
         path = _path(group)
-        flops = cost.readable(sum(cost.flop(n) for n in group.members))
+        counts = [cost.flop(n.op, n.shape, [p.shape for p in n.parents]) for n in group.members if n.op]
+        flops = cost.readable(sum(counts))
         node = group.last
         return [
             *([f"module: {path}"] if path else []),

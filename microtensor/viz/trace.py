@@ -15,6 +15,7 @@ import numpy as np
 
 from microtensor import engine
 from microtensor.engine import Entry, Op
+from microtensor.listing import reachable
 from microtensor.nn.module import Parameter
 from microtensor.viz import formula
 from microtensor.viz.record import Recorder, Span
@@ -95,24 +96,13 @@ def trace(y: Any, recorder: Recorder, names: Sequence[tuple[str, Any]]) -> Graph
             f"requires a gradient, or no_grad was on; set requires_grad=True before the forward"
         )
     tracer = _Tracer(recorder, names)
-    entries = _reachable(y.grad_fn)
+    entries = reachable(y.grad_fn)
     for entry, spans in zip(entries, _enclosing(entries, recorder.spans), strict=True):
         tracer.add_entry(entry, spans)
     graph = Graph(tracer.nodes, tracer.by_id[id(y.grad_fn)], tracer.by_id)
     if graph.output.symbol is None and y.name:
         graph.output.symbol = y.name
     return graph
-
-
-def _reachable(root: Entry) -> list[Entry]:
-    """Every entry below root, oldest first."""
-    seen, stack = {root}, [root]
-    while stack:
-        for x in stack.pop().inputs:
-            if isinstance(x, Entry) and x not in seen:
-                seen.add(x)
-                stack.append(x)
-    return sorted(seen, key=lambda entry: entry.index)
 
 
 def _enclosing(entries: list[Entry], spans: list[Span]) -> list[tuple[Span, ...]]:

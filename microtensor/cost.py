@@ -1,0 +1,36 @@
+"""How many floating-point operations an op takes: a multiply-add counts as two, moving elements as none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from microtensor.engine import Op
+
+__all__ = ["flop", "readable"]
+
+Shape = tuple[int, ...] | None  # None where it is not known any more
+
+PER_ELEMENT = {"softmax": 5, "log_softmax": 5, "layer_norm": 8, "gelu": 8, "dropout": 2}
+REDUCTIONS = {"sum", "mean", "amax", "amin", "prod", "logsumexp", "cross_entropy", "embedding_backward"}
+MOVES = {"masked_fill", "getitem", "setitem", "cat", "flip", "clone", "cast", "where", "embedding", "expand"}
+
+
+def flop(op: Op, shape: Shape, inputs: Sequence[Shape]) -> int:
+    """Operations of one op, by the shapes of its result and of its inputs."""
+    if op.view or shape is None or op.name in MOVES:
+        return 0
+    size = math.prod(shape)
+    if op.name in ("matmul", "linear"):
+        return 2 * (inputs[0] or (0,))[-1] * size + (size if len(inputs) > 2 else 0)
+    if op.name in REDUCTIONS:
+        return math.prod(inputs[0] or (0,))
+    return PER_ELEMENT.get(op.name, 1) * size
+
+
+def readable(count: int, unit: str = "FLOP") -> str:
+    """2100 → 2.1 kFLOP."""
+    for prefix, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {prefix}{unit}"
+    return f"{count} {unit}"
