@@ -14,7 +14,6 @@ from microtensor.tensor import Tensor, as_tensor
 
 __all__ = [
     "arange",
-    "bernoulli",
     "empty",
     "empty_like",
     "eye",
@@ -24,7 +23,6 @@ __all__ = [
     "get_rng_state",
     "linspace",
     "manual_seed",
-    "multinomial",
     "normal",
     "ones",
     "ones_like",
@@ -141,6 +139,8 @@ def arange(
     """
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (as_number("arange", v) for v in (start, end, step))
+    if dtype is not None and np.dtype(dtype).kind in "iu":
+        start, end, step = int(start), int(end), int(step)
     if step == 0 or (end - start) / step < 0:
         raise ValueError(f"arange: step {step} does not lead from {start} to {end}; choose another step")
     whole = all(isinstance(v, int) for v in (start, end, step))
@@ -232,38 +232,3 @@ def randint(
 def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
     """0 … n − 1 in random order."""
     return _leaf("randperm", as_rng(generator).permutation(n), dtype, False, device)
-
-
-def bernoulli(input: Tensor, *, generator: Any = None) -> Tensor:
-    """1 with the probability that stands in input, else 0; input's dtype."""
-    draws = as_rng(generator).random(input.shape)
-    return _leaf("bernoulli", draws < input.array, input.dtype, False, None)
-
-
-def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
-) -> Tensor:
-    """Indices drawn by the weights in each row of input ((C,) or (N, C)): (num_samples,) or (N, num_samples).
-
-    Raises: ValueError for weights that are negative, not finite or all zero, and where a row has fewer
-    weights above zero than are drawn without replacement.
-    """
-    weights = np.atleast_2d(input.array).astype(np.float64)
-    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():
-        raise ValueError(
-            "multinomial: weights must be finite, at least 0 and not all 0 in a row; check the softmax"
-        )
-    if not replacement and ((weights > 0).sum(-1) < num_samples).any():
-        raise ValueError(
-            f"multinomial: a row has fewer than {num_samples} weights above 0; draw with replacement=True"
-        )
-    rng = as_rng(generator)
-    if replacement:
-        ends = np.cumsum(weights, -1)
-        draws = rng.random((len(weights), num_samples)) * ends[:, -1:]
-        ids = np.stack([np.searchsorted(e, d, side="right") for e, d in zip(ends, draws, strict=True)])
-    else:  # the exponential race: the first num_samples of Exp(weight) clocks to ring
-        with np.errstate(divide="ignore"):
-            rings = rng.standard_exponential(weights.shape) / weights
-        ids = np.argsort(rings, axis=-1, kind="stable")[:, :num_samples]
-    return _leaf("multinomial", ids.reshape(*input.shape[:-1], num_samples), dtypes.int64, False, None)

@@ -45,7 +45,7 @@ class Conversions:
         for a in args:
             if isinstance(a, engine.Tensor):
                 dtype = a.dtype
-            elif isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps"):
+            elif isinstance(a, str):
                 device = a
             else:
                 dtype = a

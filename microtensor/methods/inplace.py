@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import engine, memory, ops
-from microtensor.methods.arguments import as_operand, as_rng
+from microtensor.methods.arguments import as_operand
 from microtensor.mode import mode
-from microtensor.random import Generator
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -104,25 +103,6 @@ class InPlace:
         """x[index] ← value; what was there before gets no gradient."""
         value = as_operand(value, self.dtype).to(self.dtype)
         return self._change(who, lambda x: ops.setitem(x, value, index=index))
-
-    def normal_(
-        self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
-    ) -> Tensor:
-        """x ~ N(mean, std²), in place."""
-        return self._draw("normal_", as_rng(generator).normal, mean, std)
-
-    def uniform_(
-        self: Any, low: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
-    ) -> Tensor:
-        """x ~ U[low, to), in place."""
-        return self._draw("uniform_", as_rng(generator).uniform, low, to)
-
-    def _draw(self: Any, who: str, draw: Callable[..., Any], a: float, b: float) -> Tensor:
-        if self.dtype.kind != "f":
-            raise TypeError(
-                f"{who}: a {self.dtype} tensor cannot hold the draws; make it floating with .float()"
-            )
-        return self._assign(who, Ellipsis, draw(a, b, self.shape))
 
     abs_, neg_, exp_, log_, sqrt_, rsqrt_ = _in_place("abs neg exp log sqrt rsqrt")
     sin_, cos_, tanh_, sigmoid_, relu_ = _in_place("sin cos tanh sigmoid relu")

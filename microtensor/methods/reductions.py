@@ -131,7 +131,7 @@ class Reductions:
         order = np.argsort(np.flip(x, axis) if descending else x, axis, kind="stable")
         if descending:  # reversed twice, so that equal elements keep their order
             order = np.flip(x.shape[axis] - 1 - order, axis)
-        indices = engine.make(np.ascontiguousarray(order.reshape(self.shape)), None, None)
+        indices = engine.make(np.array(order.reshape(self.shape), order="C"), None, None)
         return ValuesIndices(self.gather(axis, indices), indices)
 
     def argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
@@ -145,7 +145,7 @@ class Reductions:
         if not 0 <= k <= length:
             raise ValueError(f"topk: k is {k} of the {length} along dim {dim}; choose 0 … {length}")
         if not self.ndim:
-            return self.sort() if k else ValuesIndices(*(t[None][:0] for t in self.sort()))
+            return self.sort()
         at = (slice(None),) * axis + (slice(0, k),)
         indices = self.argsort(axis, largest)[at].contiguous()
         return ValuesIndices(self.gather(axis, indices), indices)

@@ -145,9 +145,9 @@ def _flag(name: str, ufunc: Any, label: str) -> Any:
     def forward_one(x):
         return ufunc(x)
 
-    return op(name, label=label, broadcasts=ufunc.nin == 2, differentiable=False)(
-        forward if ufunc.nin == 2 else forward_one
-    )
+    chosen = forward if ufunc.nin == 2 else forward_one
+    chosen.__doc__ = f"{name.replace('_', ' ')} ({label}), element by element; passes no gradient on"
+    return op(name, label=label, broadcasts=ufunc.nin == 2, differentiable=False)(chosen)
 
 
 equal = _flag("equal", np.equal, "=")

@@ -1,0 +1,73 @@
+"""Tensor methods that draw at random, from the generator of `manual_seed` or from one that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from microtensor import engine
+from microtensor.methods.arguments import as_rng
+from microtensor.random import Generator
+
+if TYPE_CHECKING:
+    from microtensor.tensor import Tensor
+
+
+class Draws:
+    """normal_, uniform_, bernoulli, multinomial of a tensor, as methods."""
+
+    __slots__ = ()
+
+    def normal_(
+        self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """x ~ N(mean, std²), in place."""
+        return self._draw("normal_", as_rng(generator).normal, mean, std)
+
+    def uniform_(
+        self: Any, low: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """x ~ U[low, to), in place."""
+        return self._draw("uniform_", as_rng(generator).uniform, low, to)
+
+    def _draw(self: Any, who: str, draw: Callable[..., Any], a: float, b: float) -> Tensor:
+        if self.dtype.kind != "f":
+            raise TypeError(
+                f"{who}: a {self.dtype} tensor cannot hold the draws; make it floating with .float()"
+            )
+        return self._assign(who, Ellipsis, draw(a, b, self.shape))
+
+    def bernoulli(self: Any, *, generator: Generator | None = None) -> Tensor:
+        """1 with the probability that stands there, else 0; the same dtype."""
+        draws = as_rng(generator).random(self.shape)
+        return engine.make((draws < self.array).astype(self.dtype), None, None)
+
+    def multinomial(
+        self: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Indices drawn by the weights in each row ((C,) or (N, C)): (num_samples,) or (N, num_samples).
+
+        Raises: ValueError for weights that are negative, not finite or all zero, and where a row has fewer
+        weights above zero than are drawn without replacement.
+        """
+        weights = np.atleast_2d(self.array).astype(np.float64)
+        if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():
+            raise ValueError(
+                "multinomial: weights must be finite, at least 0 and not all 0 in a row; check the softmax"
+            )
+        if not replacement and ((weights > 0).sum(-1) < num_samples).any():
+            raise ValueError(
+                f"multinomial: a row has fewer than {num_samples} weights above 0; draw with replacement=True"
+            )
+        rng = as_rng(generator)
+        if replacement:
+            ends = np.cumsum(weights, -1)
+            draws = rng.random((len(weights), num_samples)) * ends[:, -1:]
+            ids = np.stack([np.searchsorted(e, d, side="right") for e, d in zip(ends, draws, strict=True)])
+        else:  # the exponential race: the first num_samples of Exp(weight) clocks to ring
+            with np.errstate(divide="ignore"):
+                rings = rng.standard_exponential(weights.shape) / weights
+            ids = np.argsort(rings, axis=-1, kind="stable")[:, :num_samples]
+        return engine.make(ids.reshape(*self.shape[:-1], num_samples), None, None)
