@@ -11,7 +11,9 @@ character in view of the whole source. The dates it is tested on were never show
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -25,10 +27,11 @@ from microtensor.data import DataLoader, Dataset
 from microtensor.data.dates import BOS, EOS, PAD, DateCorpus
 from microtensor.optim import Adam
 from microtensor.optim.lr_scheduler import LambdaLR, noam
-from microtensor.train import Trainer
+from microtensor.train import Trainer, load_checkpoint
 from models import Transformer, TransformerConfig, greedy_decode
 
 ISO_LENGTH = 10  # characters of YYYY-MM-DD
+MAX_LENGTH = 64  # of a source, with EOS
 BATCH, POOL = 64, 8  # pairs per batch; batches that are drawn together and sorted by length
 
 
@@ -74,7 +77,7 @@ def build(vocab_size: int, smoke: bool) -> Transformer:
             n_encoder_layers=layers,
             n_decoder_layers=layers,
             dropout=0.0,
-            max_len=64,
+            max_len=MAX_LENGTH,
             shared_vocabulary=True,
             pad_id=PAD,
             bos_id=BOS,
@@ -138,6 +141,9 @@ def attention_map(model: Transformer, corpus: DateCorpus, text: str, path: Path)
     axes.tick_params(length=0)
     axes.set_xlabel("source, as read (logical order)")
     axes.set_ylabel("written")
+    axes.set_title(
+        f"attention to the source: last decoder layer, mean of {model.config.n_heads} heads", size=9
+    )
     figure.colorbar(image, label="attention weight", fraction=0.05, pad=0.02)
     figure.savefig(path, dpi=150)
     plt.close(figure)
@@ -156,8 +162,8 @@ def printable(character: str) -> str:
 def layer_graph(model: Transformer, corpus: DateCorpus, text: str, path: Path) -> None:
     """The autograd graph of the layer behind that map: the last decoder layer's attention to the source."""
     layer = model.decoder.layers[-1].cross_attention
-    memory = model.encode(source_ids(corpus, [text])).detach()
-    query = mt.zeros(1, ISO_LENGTH + 1, model.config.d_model)
+    memory = model.encode(source_ids(corpus, [text])).detach().requires_grad_()
+    query = mt.zeros(1, ISO_LENGTH + 1, model.config.d_model, requires_grad=True)
     viz.draw(layer, query, memory).save(path)
 
 
@@ -166,23 +172,53 @@ def layer_graph(model: Transformer, corpus: DateCorpus, text: str, path: Path) -
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, help="training steps; default 1500 (with --smoke 20)")
-    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --out")
-    parser.add_argument("--seed", type=int, default=0, help="of the model and the training data; default 0")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/dates"), help="folder for checkpoints and pictures"
+    add = parser.add_argument
+    add("--steps", type=int, help="training steps; default 1500 (with --smoke 20)")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on from the newest checkpoint in --out, as that run was begun",
     )
-    parser.add_argument(
-        "--text", action="append", default=[], help="a date to translate at the end; repeatable"
-    )
-    parser.add_argument(
-        "--smoke", action="store_true", help="a tiny model for a few steps: does everything work?"
-    )
+    add("--seed", type=int, help="of the model and the training data; default 0")
+    add("--out", type=Path, help="folder for checkpoints and pictures; default runs/dates (or runs/smoke)")
+    add("--text", action="append", default=[], help="a date of 1900 to 2099 to translate at the end; may be "
+        "given more than once, and the attention map shows the first")  # fmt: skip
+    add("--smoke", action="store_true", help="a tiny model for a few steps: does everything work?")
     options = parser.parse_args()
-    options.steps = options.steps if options.steps is not None else 20 if options.smoke else 1500
-    if options.steps < 1:
-        parser.error(f"--steps {options.steps} trains nothing; give at least 1")
+    if options.out is None:
+        options.out = Path("runs/smoke" if options.smoke else "runs/dates")
     return options
+
+
+def settle(options: argparse.Namespace, corpus: DateCorpus) -> None:
+    """Refuse what cannot work, before anything is trained; a resumed run keeps what it was begun with."""
+    for text in options.text:
+        if not 0 < len(corpus.encode(text)) < MAX_LENGTH:
+            raise ValueError(
+                f"--text {text!r} has {len(corpus.encode(text))} characters; give 1 to {MAX_LENGTH - 1}"
+            )
+    if options.out.exists() and not options.out.is_dir():
+        raise ValueError(f"--out {options.out} is no folder; name another")
+    kept = sorted(options.out.glob("step-*.safetensors"))
+    if options.resume:
+        if not kept:
+            raise ValueError(
+                f"--resume: {options.out} holds no checkpoint; leave --resume out, or name another --out"
+            )
+        begun = load_checkpoint(kept[-1]).config
+        for name in ("steps", "seed", "smoke"):
+            wish = getattr(options, name)
+            if wish not in (None, False, begun[name]):
+                raise ValueError(
+                    f"--{name} {wish}: the run in {options.out} has {begun[name]}; leave --{name} out"
+                )
+            setattr(options, name, begun[name])
+    elif kept:
+        raise ValueError(f"{options.out} holds a run already; go on with --resume, or name another --out")
+    options.seed = 0 if options.seed is None else options.seed
+    options.steps = (20 if options.smoke else 1500) if options.steps is None else options.steps
+    if options.steps < 1:
+        raise ValueError(f"--steps {options.steps} trains nothing; give at least 1")
 
 
 def make_trainer(options: argparse.Namespace, corpus: DateCorpus, n_test: int) -> Trainer:
@@ -209,30 +245,23 @@ def make_trainer(options: argparse.Namespace, corpus: DateCorpus, n_test: int) -
     )
 
 
-def main() -> int:
-    options = arguments()
-    n_test = 50 if options.smoke else 1000
+def run(options: argparse.Namespace) -> None:
     corpus = DateCorpus(n_test=1000)
-    options.out.mkdir(parents=True, exist_ok=True)
+    settle(options, corpus)
+    n_test = 50 if options.smoke else 1000
     trainer = make_trainer(options, corpus, n_test)
     model = trainer.model
     n_parameters = sum(p.numel() for p in model.parameters())
     print(f"{len(corpus.patterns)} locales, {corpus.vocab_size} characters, {n_parameters:,} parameters, "
           f"{trainer.max_steps} steps of {BATCH} dates")  # fmt: skip
+    print("the first step takes longer: kernels are loaded or, the first time, compiled (half a minute)")
     start = time.perf_counter()
-    try:
-        if options.resume:
-            trainer.resume()
-        else:
-            trainer.fit()
-    except KeyboardInterrupt as stop:
-        print(f"\n{stop}\nGo on with: python {' '.join([*sys.argv, *(['--resume'] * (not options.resume))])}")
-        return 130
+    (trainer.resume if options.resume else trainer.fit)()
     print(f"trained to step {trainer.step} in {time.perf_counter() - start:.0f} s (evaluation included)")
-
     print(f"exact match on {n_test} held-out dates: {100 * exact_match(model, corpus, n_test):.1f} %")
+    if options.smoke:
+        print(f"({trainer.step} steps teach nothing yet: the readings below are still noise)")
     show(model, corpus, options)
-    return 0
 
 
 def show(model: Transformer, corpus: DateCorpus, options: argparse.Namespace) -> None:
@@ -242,7 +271,7 @@ def show(model: Transformer, corpus: DateCorpus, options: argparse.Namespace) ->
         mark = "right" if found == pair.target else f"WRONG, {pair.target}"
         print(f"  {found:<10}  {mark:<17}  {pair.locale}  {pair.source}")
     for text, found in zip(options.text, translate(model, corpus, options.text), strict=True):
-        print(f"  {text!r} is {found}")
+        print(f"  {text!r} is read as {found}{'' if is_date(found) else ' (no day of the calendar)'}")
     text = options.text[0] if options.text else "mercredi 4 mars 1998"
     heat_map, graph = options.out / "cross_attention.png", options.out / "attention_layer.svg"
     attention_map(model, corpus, text, heat_map)
@@ -250,6 +279,34 @@ def show(model: Transformer, corpus: DateCorpus, options: argparse.Namespace) ->
     print(f"checkpoints and log:   {options.out}{os.sep}")
     print(f"attention to the date: {heat_map}")
     print(f"graph of that layer:   {graph}")
+
+
+def is_date(text: str) -> bool:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def main() -> int:
+    """0 if all went well, 1 for what the user can mend, 130 after Ctrl-C."""
+    options = arguments()
+    try:
+        run(options)
+    except KeyboardInterrupt:
+        kept = sorted(options.out.glob("step-*.safetensors"))
+        if not kept:
+            print("\nstopped; nothing was trained yet")
+        else:
+            again = [a for a in sys.argv if a != "--resume"]
+            python = min(sys.executable, os.path.relpath(sys.executable), key=len)
+            print(f"\nstopped; {kept[-1]} is kept. Go on with:\n  {shlex.join([python, *again, '--resume'])}")
+        return 130
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"translate_dates: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

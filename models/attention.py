@@ -64,7 +64,10 @@ def scaled_dot_product_attention(
         → (..., T, d_v) and (..., T, S)
     A boolean mask is True where a query may attend; a float mask is added to the scores. A query that may
     attend to nothing gets weights 0 and an output of 0. Source: the paper, eq. 1; the lecture.
+    Raises: TypeError for a mask of integers; ValueError for a float mask of zeros and ones.
     """
+    if mask is not None:
+        check_mask("scaled_dot_product_attention", mask)
     with viz.fold("attention", title="scaled\ndot-product\nattention\n× {h} heads"):
         with viz.fold("scores", *SCORES, lane="S", Q=Q, K=K):
             S = Q @ K.mT * (1.0 / math.sqrt(Q.shape[-1]))  # (..., T, S)
@@ -83,6 +86,21 @@ def scaled_dot_product_attention(
             H = kept @ V
         viz.tag(H, "H")
     return H, A
+
+
+def check_mask(who: str, mask: Tensor) -> None:
+    """A mask is boolean, or numbers to add to the scores; zeros and ones among numbers would mask nothing."""
+    if mask.dtype not in (mt.bool, mt.float32, mt.float64):
+        raise TypeError(
+            f"{who}: the mask is {mask.dtype}; make it boolean (True = may attend), as in mask.bool()"
+        )
+    if mask.dtype != mt.bool and not mask.requires_grad:
+        ones = mask.array == 1
+        if ones.any() and (ones | (mask.array == 0)).all():
+            raise ValueError(
+                f"{who}: a {mask.dtype} mask of zeros and ones is added to the scores and hides nothing; "
+                f"make it boolean with mask.bool() (True = may attend), or use 0 and −inf"
+            )
 
 
 def _masked(S: Tensor, mask: Tensor) -> Tensor:
@@ -220,10 +238,15 @@ class MultiHeadAttention(nn.Module):
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         for name, x in (("query", query), ("key", key), ("value", value)):
-            if x.ndim != 3 or x.shape[2] != self.d_model or x.shape[0] != query.shape[0]:
+            if x.ndim != 3 or x.shape[2] != self.d_model:
                 raise ValueError(
-                    f"MultiHeadAttention: {name} has shape {x.shape}, query {query.shape}; make each (B, T, "
-                    f"{self.d_model}) with one B"
+                    f"MultiHeadAttention: {name} has shape {x.shape}, d_model is {self.d_model}; make it "
+                    f"(B, T, {self.d_model})"
+                )
+            if x.shape[0] != query.shape[0]:
+                raise ValueError(
+                    f"MultiHeadAttention: {name} {x.shape} and query {query.shape} differ in batch size; "
+                    f"make their first axes equal"
                 )
         if key.shape[1] != value.shape[1]:
             raise ValueError(
@@ -248,11 +271,7 @@ class MultiHeadAttention(nn.Module):
 
     def _four_axes(self, mask: Tensor, B: int, T: int, S: int) -> Tensor:
         want = (B, self.n_heads, T, S)
-        if mask.dtype not in (mt.bool, mt.float32, mt.float64):
-            raise TypeError(
-                f"MultiHeadAttention: the mask is {mask.dtype}; make it boolean (True = may attend), as in "
-                f"mask.bool()"
-            )
+        check_mask("MultiHeadAttention", mask)
         shape = {2: (1, 1, *mask.shape), 3: (mask.shape[0], 1, *mask.shape[1:]), 4: mask.shape}.get(
             mask.ndim, ()
         )

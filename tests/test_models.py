@@ -22,6 +22,7 @@ from models import (
     combine_masks,
     greedy_decode,
     padding_mask,
+    scaled_dot_product_attention,
 )
 
 SMALL = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "d_ff": 16, "max_len": 16}
@@ -82,6 +83,19 @@ def test_a_mask_that_does_not_fit_is_refused_with_both_shapes(shape):
 def test_an_integer_mask_is_refused():
     with pytest.raises(TypeError, match="make it boolean"):
         MultiHeadAttention(8, 2)(mt.randn(2, 3, 8), mask=mt.ones(3, 3, dtype=mt.int64))
+
+
+@pytest.mark.parametrize("attend", [lambda x, m: MultiHeadAttention(8, 2)(x, mask=m),
+                                    lambda x, m: scaled_dot_product_attention(x, x, x, m)])  # fmt: skip
+def test_a_mask_of_zeros_and_ones_is_refused_unless_boolean(attend):
+    """Added to the scores it would hide nothing, and nobody would notice."""
+    x = mt.randn(2, 3, 8)
+    with pytest.raises(ValueError, match=r"hides nothing; make it boolean"):
+        attend(x, mt.tril(mt.ones(3, 3)))
+    with pytest.raises(TypeError, match=r"make it boolean"):
+        attend(x, mt.tril(mt.ones(3, 3)).long())
+    attend(x, mt.zeros(3, 3))
+    attend(x, mt.ones(3, 3, requires_grad=True))  # a bias that is learned
 
 
 def test_boolean_and_additive_masks_mean_the_same():
@@ -208,7 +222,7 @@ def test_all_attention_weights_are_returned_on_request():
 def test_errors_carry_the_values_and_the_cure():
     with pytest.raises(ValueError, match=r"d_model 10 is not divisible by n_heads 4; choose"):
         MultiHeadAttention(10, 4)
-    with pytest.raises(ValueError, match=r"query has shape \(3, 8\).*make each"):
+    with pytest.raises(ValueError, match=r"query has shape \(3, 8\), d_model is 8; make it"):
         MultiHeadAttention(8, 2)(mt.randn(3, 8))
     with pytest.raises(ValueError, match=r"20 positions, but max_len is 16; make max_len larger"):
         small_model()(mt.randint(3, 9, (1, 20)), ids([1]))

@@ -24,24 +24,51 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Draw one multi-head attention layer from its own tape.")
     add = parser.add_argument
     add("-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .png .pdf .dot .json")
-    add("--level", choices=("equations", "ops"), default="equations")
-    add("--heads", type=int, default=2)
-    add("--d-model", type=int, default=16)
-    add("--length", type=int, default=5, help="n, the number of positions")
-    add("--memory", type=int, metavar="N", help="attend to N positions of another sequence (cross-attention)")
-    add("--batch", type=int, default=2)
-    add("--mask", choices=("none", "causal"), default="none")
-    add("--dropout", type=float, default=0.0)
-    add("--no-bias", action="store_true")
-    add("--direction", choices=("TB", "BT", "LR"), default="TB")
-    add("--shapes", choices=("symbolic", "numeric", "both", "none"), default="symbolic")
-    add("--names", choices=("math", "code"), default="math")
-    add("--theme", choices=("auto", "light", "dark"), default="auto")
-    add("--no-legend", action="store_true")
+    add("--level", choices=("equations", "ops"), default="equations", help="lines of the paper, or every op")
+    add("--heads", type=positive, default=2, help="h, a divisor of d_model")
+    add("--d-model", type=positive, default=16, help="d_model, the width")
+    add("--length", type=positive, default=5, help="n, the number of positions")
+    add(
+        "--memory",
+        type=positive,
+        metavar="N",
+        help="attend to N positions of another sequence (cross-attention)",
+    )
+    add("--batch", type=positive, default=2, help="B, the number of sequences")
+    add("--mask", choices=("none", "causal"), default="none", help="who may attend to whom")
+    add("--dropout", type=float, default=0.0, help="of the attention weights")
+    add("--no-bias", action="store_true", help="projections without b, as in the paper")
+    add(
+        "--direction",
+        choices=("TB", "BT", "LR"),
+        default="TB",
+        help="LR is for slides, BT like the paper's figure",
+    )
+    add(
+        "--shapes",
+        choices=("symbolic", "numeric", "both", "none"),
+        default="symbolic",
+        help="B×h×n×d_k or numbers",
+    )
+    add("--names", choices=("math", "code"), default="math", help="W^Q or q_proj.weight")
+    add(
+        "--theme",
+        choices=("auto", "light", "dark"),
+        default="auto",
+        help="auto: an SVG follows the reader's setting",
+    )
+    add("--no-legend", action="store_true", help="the graph alone")
     chosen = parser.parse_args(argv)
     if chosen.mask == "causal" and chosen.memory not in (None, chosen.length):
         parser.error("--mask causal needs as many keys as queries; leave --memory out")
     return chosen
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def draw(chosen: argparse.Namespace) -> viz.Drawing:
@@ -75,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
         for path in chosen.output or [Path("attention.svg")]:
             print(f"saved {drawing.save(path)}")
     except (ValueError, RuntimeError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(f"draw_attention: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -127,6 +127,9 @@ def _fonts_file() -> str:
         shutil.copy(font, folder)
     folders = [folder, *(Path(name).expanduser() for name in SYSTEM_FONTS)]
     lines = [f"  <dir>{html.escape(str(f))}</dir>" for f in folders if f.is_dir()]
+    ours = "<prefer><family>DejaVu Sans</family></prefer>"  # what layouts are measured with
+    for name in ("Helvetica", "Arial", "sans-serif"):
+        lines.append(f'  <alias binding="same"><family>{name}</family>{ours}</alias>')
     lines.append(f"  <cachedir>{html.escape(str(folder / 'cache'))}</cachedir>")
     text = "\n".join(['<?xml version="1.0"?>', "<fontconfig>", *lines, "</fontconfig>", ""])
     (folder / "fonts.conf").write_text(text, encoding="utf-8")

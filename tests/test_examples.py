@@ -1,0 +1,114 @@
+"""The main job as its user meets it: it runs, it stops and goes on, it refuses in one line what cannot work."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+ROOT = Path(__file__).resolve().parent.parent
+JOB = ROOT / "examples" / "translate_dates.py"
+
+
+def job(*arguments, cwd):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(JOB), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("smoke")
+    return folder, job("--smoke", "--text", "3 mars 1998", "--text", "4.5.2001", cwd=folder)
+
+
+def test_the_main_job_trains_translates_and_draws(finished):
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    out = folder / "runs" / "smoke"
+    for name in ("step-00000020.safetensors", "log.jsonl", "cross_attention.png", "attention_layer.svg"):
+        assert (out / name).stat().st_size > 0
+    assert done.stdout.count("right") + done.stdout.count("WRONG") == 10
+    assert re.search(r"exact match on 50 held-out dates: \d+\.\d %", done.stdout)
+    assert "'3 mars 1998' is read as" in done.stdout
+    assert "'4.5.2001' is read as" in done.stdout
+    assert "Warning" not in done.stderr
+
+
+def test_a_finished_run_resumes_to_look_again(finished):
+    folder, _ = finished
+    done = job("--smoke", "--resume", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "trained to step 20" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--text", "3 März 🎉 1998"], "PARTY POPPER"),
+        (["--text", ""], "has 0 characters; give 1 to 63"),
+        (["--text", "1" * 64], "has 64 characters; give 1 to 63"),
+        (["--steps", "0"], "trains nothing; give at least 1"),
+        (["--smoke"], "holds a run already; go on with --resume"),
+        (["--resume", "--out", "nowhere"], "holds no checkpoint; leave --resume out"),
+        (["--resume", "--smoke", "--seed", "1"], "has 0; leave --seed out"),
+        (["--resume", "--smoke", "--steps", "30"], "has 20; leave --steps out"),
+        (["--out", "file.txt"], "is no folder; name another"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line_before_anything_is_trained(finished, arguments, says):
+    folder, _ = finished
+    (folder / "file.txt").touch()
+    before = sorted(folder.rglob("*"))
+    done = job(*arguments, cwd=folder)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(folder.rglob("*")) == before
+
+
+def interrupt(arguments, sign, cwd, after):
+    """Start the job, wait until a checkpoint of at least step `after` exists, send the signal."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(JOB), *map(str, arguments)]
+    process = subprocess.Popen(
+        command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not any(int(p.stem[5:]) >= after for p in Path(cwd).rglob("step-*.safetensors")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(sign)
+    return process.communicate()[0], process.returncode
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_in_the_middle_and_resumed_it_ends_with_the_same_bits(tmp_path, sign):
+    arguments = ["--smoke", "--steps", 300, "--out", "a"]
+    stdout, code = interrupt(arguments, sign, tmp_path, after=40)
+    steps = [int(p.stem[5:]) for p in (tmp_path / "a").glob("step-*.safetensors")]
+    assert code != 0
+    assert max(steps) < 300, "it was too fast to be stopped; raise --steps"
+    if sign == signal.SIGINT:
+        assert code == 130
+        again = shlex.split(stdout.strip().splitlines()[-1])
+        assert again[-1] == "--resume"
+        resumed = subprocess.run(
+            again, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        )
+    else:
+        resumed = job("--out", "a", "--resume", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    whole = job(*arguments[:-1], "b", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    ends = [load_file(tmp_path / name / "step-00000300.safetensors") for name in "ab"]
+    assert ends[0].keys() == ends[1].keys()
+    assert all(np.array_equal(ends[0][k], ends[1][k]) for k in ends[0])
