@@ -437,8 +437,10 @@ EQUATIONS = [
     "i->i i-> i,i-> i,i->i i,j->ij i,j->ji ij->ji ij-> ij->j ij,jk->ik ij,jk ij,kj ij,jk->ki ij,ij->ij",
     "ii ii->i iij->ij iij->j ii,ij->j iii->i iijj->ij iijj ij,ij ba zA Az->A i,i,i->i ij,jk,kd->id ij,jk,kd",
     "bij,bjk->bik bhtd,bhsd->bhts bhts,bhsd->bhtd bthd,bshd->bhts bij,jk->bik bij,bj->bi ijk,ikb->jb",
-    "...ij,...jk->...ik ...i,...i->... i...->...i ...ij->...ji ...->... ...i-> b...,b...->b... i...j,j...->i...",
-    "ij,...j->...i ...ii->...i ...ii ...,...->... b...i,i->b... , ,-> ...d,...d i,jk,k->ij ijk,i,j,k-> ijk,ji->k",
+    "...ij,...jk->...ik ...i,...i->... i...->...i ...ij->...ji ...->... ...i-> b...,b...->b...",
+    "i...j,j...->i...",
+    "ij,...j->...i ...ii->...i ...ii ...,...->... b...i,i->b... , ,-> ...d,...d i,jk,k->ij",
+    "ijk,i,j,k-> ijk,ji->k",
 ]
 
 
@@ -559,7 +561,7 @@ def test_derivatives_of_first_and_second_order(name, rng):
 IN_PLACE: dict[str, Case] = {
     **{
         name: (lambda t, x, name=name: getattr(x, name)())
-        for name in "abs_ neg_ exp_ log_ sqrt_ rsqrt_ sin_ cos_ tanh_ sigmoid_ relu_ square_ reciprocal_".split()
+        for name in "abs_ neg_ exp_ log_ sqrt_ rsqrt_ sin_ cos_ tanh_ sigmoid_ relu_".split()
     },
     "clamp_": lambda t, x: x.clamp_(0.7, 1.2),
     "clamp_low": lambda t, x: x.clamp_(min=1),

@@ -1,18 +1,20 @@
 """Layers and what they are made of: PyTorch's `torch.nn`, in the parts that a Transformer needs."""
 
 from microtensor.nn import functional, init, utils
-from microtensor.nn.layers import (
+from microtensor.nn.activations import (
     GELU,
     CrossEntropyLoss,
-    Dropout,
-    Embedding,
-    Identity,
-    LayerNorm,
-    Linear,
-    ModuleList,
+    KLDivLoss,
+    LogSoftmax,
+    MSELoss,
+    NLLLoss,
     ReLU,
-    Sequential,
+    Sigmoid,
+    Softmax,
+    Tanh,
 )
+from microtensor.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
+from microtensor.nn.layers import Dropout, Embedding, Identity, LayerNorm, Linear
 from microtensor.nn.module import Module, Parameter
 
 __all__ = [
@@ -21,13 +23,22 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Identity",
+    "KLDivLoss",
     "LayerNorm",
     "Linear",
+    "LogSoftmax",
+    "MSELoss",
     "Module",
+    "ModuleDict",
     "ModuleList",
+    "NLLLoss",
     "Parameter",
+    "ParameterList",
     "ReLU",
     "Sequential",
+    "Sigmoid",
+    "Softmax",
+    "Tanh",
     "functional",
     "init",
     "utils",

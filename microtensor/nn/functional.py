@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from microtensor import engine, ops
+from microtensor import engine, log_softmax, ops, sigmoid, softmax, tanh
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor
 
@@ -17,12 +16,15 @@ __all__ = [
     "dropout",
     "embedding",
     "gelu",
+    "kl_div",
     "layer_norm",
     "linear",
     "log_softmax",
     "mse_loss",
     "nll_loss",
+    "normalize",
     "one_hot",
+    "pad",
     "relu",
     "scaled_dot_product_attention",
     "sigmoid",
@@ -31,9 +33,9 @@ __all__ = [
 ]
 
 
-def relu(input: Tensor) -> Tensor:
-    """max(0, x); the gradient at 0 is 0."""
-    return input.relu()
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(0, x), written over x if inplace; the gradient at 0 is 0."""
+    return input.relu_() if inplace else input.relu()
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -41,32 +43,9 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
     Source: Hendrycks & Gimpel 2016, §2.
     """
-    if approximate == "none":
-        return ops.gelu(input)  # type: ignore[no-any-return]
-    if approximate != "tanh":
+    if approximate not in ("none", "tanh"):
         raise ValueError(f'gelu: approximate is {approximate!r}; choose "none" or "tanh"')
-    inner = math.sqrt(2.0 / math.pi) * (input + 0.044715 * input * input * input)
-    return 0.5 * input * (1.0 + inner.tanh())
-
-
-def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + e⁻ˣ)"""
-    return input.sigmoid()
-
-
-def tanh(input: Tensor) -> Tensor:
-    """tanh x"""
-    return input.tanh()
-
-
-def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """eˣ / Σ eˣ along dim; a row that is −∞ everywhere gives zeros (PyTorch: NaN)."""
-    return input.softmax(dim, dtype)
-
-
-def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """x − ln Σ eˣ along dim."""
-    return input.log_softmax(dim, dtype)
+    return ops.gelu(input, approximate=approximate == "tanh")  # type: ignore[no-any-return]
 
 
 def dropout(
@@ -148,6 +127,34 @@ def layer_norm(
     return y if len(shape) == 1 else y.reshape(input.shape)
 
 
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x / max(‖x‖ₚ, eps) along dim: every row of length 1."""
+    return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
+
+
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """`value` (0) around the tensor: pad is (before, after) of the last axis, then of the one before.
+
+    A negative number cuts off instead. Raises: ValueError for another mode and for a pad that does not fit.
+    """
+    if mode != "constant":
+        raise ValueError(f'pad: mode is {mode!r}; only "constant" is known')
+    if len(pad) % 2 or len(pad) > 2 * input.ndim:
+        raise ValueError(
+            f"pad: {tuple(pad)} for shape {input.shape}; give two numbers for each of its last axes"
+        )
+    n = input.ndim - len(pad) // 2
+    pairs = [(0, 0)] * n + list(zip(pad[-2::-2], pad[::-2], strict=True))
+    shape = [a + length + b for length, (a, b) in zip(input.shape, pairs, strict=True)]
+    if any(length < 0 for length in shape):
+        raise ValueError(f"pad: {tuple(pad)} cuts more off than shape {input.shape} has; cut less")
+    kept = [slice(max(-a, 0), m + min(b, 0)) for m, (a, b) in zip(input.shape, pairs, strict=True)]
+    places = [slice(max(a, 0), m - max(b, 0)) for m, (a, b) in zip(shape, pairs, strict=True)]
+    ground = np.full(shape, 0 if value is None else value, input.dtype)
+    inner = ops.getitem(input, index=(*kept, Ellipsis))
+    return ops.setitem(engine.make(ground, None, None), inner, index=(*places, Ellipsis))  # type: ignore[no-any-return]
+
+
 # --- losses -------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +233,22 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
             f"mse_loss: input {input.shape} and target {target.shape} differ; reshape one of them"
         )
     return _reduce("mse_loss", (input - target) * (input - target), reduction)
+
+
+def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """target · (ln target − input), the divergence of exp(input) from target; 0 · ln 0 is 0.
+
+    input holds log-probabilities, target probabilities, or logarithms of them with log_target.
+    reduction: "batchmean" divides the sum by the length of axis 0, which is the divergence; "mean", PyTorch's
+    default, by the number of elements. Shapes: both broadcast.
+    """
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        losses = target * (ops.where(target == 0, 1.0, target).log() - input)
+    if reduction == "batchmean":
+        return losses.sum() / (input.shape[0] if input.ndim else 1)
+    return _reduce("kl_div", losses, reduction)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

@@ -10,7 +10,8 @@ import math
 import numpy as np
 
 from microtensor.engine import Array
-from microtensor.random import Generator, default_generator
+from microtensor.methods.arguments import as_rng
+from microtensor.random import Generator
 from microtensor.tensor import Tensor
 
 __all__ = [
@@ -33,20 +34,16 @@ def _write(tensor: Tensor, values: Array) -> Tensor:
     return tensor
 
 
-def _rng(generator: Generator | None) -> np.random.Generator:
-    return (generator or default_generator).numpy
-
-
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """x ~ U(a, b)"""
-    return _write(tensor, _rng(generator).uniform(a, b, tensor.shape))
+    return _write(tensor, as_rng(generator).uniform(a, b, tensor.shape))
 
 
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
     """x ~ N(mean, std²)"""
-    return _write(tensor, _rng(generator).normal(mean, std, tensor.shape))
+    return _write(tensor, as_rng(generator).normal(mean, std, tensor.shape))
 
 
 def trunc_normal_(
@@ -58,7 +55,7 @@ def trunc_normal_(
     generator: Generator | None = None,
 ) -> Tensor:
     """x ~ N(mean, std²), drawn again where it falls outside [a, b]"""
-    rng = _rng(generator)
+    rng = as_rng(generator)
     values = rng.normal(mean, std, tensor.shape)
     while (outside := (values < a) | (values > b)).any():
         values[outside] = rng.normal(mean, std, int(outside.sum()))

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from microtensor import dtypes, engine
+from microtensor.methods.arguments import check_device
 from microtensor.nn import functional as F
 from microtensor.nn import init
 from microtensor.nn.module import Module, Parameter
 from microtensor.tensor import Tensor
 
 __all__ = [
-    "GELU",
-    "CrossEntropyLoss",
     "Dropout",
     "Embedding",
     "Identity",
     "LayerNorm",
     "Linear",
-    "ModuleList",
-    "ReLU",
-    "Sequential",
 ]
 
 
-def _parameter(*shape: int, dtype: Any = None) -> Parameter:
+def _parameter(*shape: int, dtype: Any, device: Any) -> Parameter:
+    check_device("device", device)
     return Parameter(engine.make(np.zeros(shape, dtype or dtypes.default), None, None))
 
 
@@ -40,14 +37,17 @@ class Linear(Module):
     Source: the lecture's projections Q = X W^Q, with W^Q = Wᵀ.
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = _parameter(out_features, in_features, dtype=dtype)
+        self.weight = _parameter(out_features, in_features, dtype=dtype, device=device)
         bound = 1.0 / math.sqrt(in_features) if in_features else 0.0
         init.uniform_(self.weight, -bound, bound)
-        self.register_parameter("bias", _parameter(out_features, dtype=dtype) if bias else None)
+        self.register_parameter("bias", None)
         if bias:
+            self.bias = _parameter(out_features, dtype=dtype, device=device)
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -68,11 +68,17 @@ class Embedding(Module):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, dtype: Any = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.weight = _parameter(num_embeddings, embedding_dim, dtype=dtype)
+        self.weight = _parameter(num_embeddings, embedding_dim, dtype=dtype, device=device)
         init.normal_(self.weight)
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
@@ -90,6 +96,16 @@ class Embedding(Module):
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
+    ) -> Embedding:
+        """The rows of a matrix (V, C) as an embedding; freeze: without a gradient."""
+        rows, columns = embeddings.shape
+        made = cls(rows, columns, padding_idx, dtype=embeddings.dtype)
+        made.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
+        return made
+
 
 class LayerNorm(Module):
     """y = weight · (x − μ)/√(σ² + eps) + bias over the last axes. Shapes: (..., *normalized_shape) → same.
@@ -103,15 +119,15 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps = shape, eps
-        self.register_parameter("weight", _parameter(*shape, dtype=dtype) if elementwise_affine else None)
-        self.register_parameter(
-            "bias", _parameter(*shape, dtype=dtype) if elementwise_affine and bias else None
-        )
+        for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
+            made = _parameter(*shape, dtype=dtype, device=device) if wanted else None
+            self.register_parameter(name, made)
         if elementwise_affine:
             init.ones_(self.weight)
 
@@ -142,26 +158,6 @@ class Dropout(Module):
         return f"p={self.p}"
 
 
-class ReLU(Module):
-    """max(0, x)"""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(...) → (...)"""
-        return F.relu(input)
-
-
-class GELU(Module):
-    """x · Φ(x), or its tanh approximation."""
-
-    def __init__(self, approximate: str = "none") -> None:
-        super().__init__()
-        self.approximate = approximate
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(...) → (...)"""
-        return F.gelu(input, self.approximate)
-
-
 class Identity(Module):
     """x, unchanged; takes and ignores any arguments, as in PyTorch."""
 
@@ -170,70 +166,4 @@ class Identity(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """(...) → (...)"""
-        return input
-
-
-class CrossEntropyLoss(Module):
-    """`functional.cross_entropy` with its options kept."""
-
-    def __init__(
-        self, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0
-    ) -> None:
-        super().__init__()
-        self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """logits (N, C), classes (N,) → scalar"""
-        return F.cross_entropy(
-            input,
-            target,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
-
-
-class ModuleList(Module):
-    """A list of modules that are registered under their numbers."""
-
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
-        super().__init__()
-        self.extend(modules)
-
-    def append(self, module: Module) -> ModuleList:
-        """One more at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> ModuleList:
-        """Several more at the end."""
-        for module in modules:
-            self.append(module)
-        return self
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return type(self)(*[list(self)[index]] if type(self) is ModuleList else list(self)[index])
-        return list(self)[index]
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        self._modules[str(range(len(self))[index])] = module
-
-
-class Sequential(ModuleList):
-    """Modules one after the other: the output of each is the input of the next."""
-
-    def __init__(self, *modules: Module) -> None:
-        super().__init__(modules)
-
-    def forward(self, input: Any) -> Any:
-        """The input of the first module → the output of the last."""
-        for module in self:
-            input = module(input)
         return input

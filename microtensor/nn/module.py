@@ -7,9 +7,11 @@ paths through the tree, joined by dots.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from microtensor import dtypes
+import numpy as np
+
+from microtensor import dtypes, engine
 from microtensor.hooks import RemovableHandle
 from microtensor.mode import no_grad
 from microtensor.tensor import Tensor, as_tensor
@@ -33,6 +35,13 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+class IncompatibleKeys(NamedTuple):
+    """What load_state_dict(strict=False) passed over: missing names, and names of nothing here."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 class Module:
@@ -120,21 +129,40 @@ class Module:
         self._move(name, self._buffers, tensor)
         (self._transient.discard if persistent else self._transient.add)(name)
 
-    def add_module(self, name: str, module: Module) -> None:
-        """Set a child module under a name that may be no Python name."""
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Set a child module under a name that may be no Python name, but holds no dot."""
+        if not isinstance(name, str) or not name or "." in name:
+            raise KeyError(f"add_module: the name is {name!r}; give a string without a dot")
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"add_module: {name} is {type(module).__name__}; make it a module or None")
         self._move(name, self._modules, module)
+
+    register_module = add_module
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at a path, such as "layers.0.norm"; this one for ""."""
+        for path, module in self.named_modules(remove_duplicate=False):
+            if path == target:
+                return module
+        raise AttributeError(f"{type(self).__name__}: has no module {target!r}; see named_modules()")
 
     # --- walking the tree -----------------------------------------------------------------------------------
 
-    def named_modules(self, prefix: str = "", _seen: set[int] | None = None) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, each once, with their paths."""
-        seen = set() if _seen is None else _seen
-        if id(self) in seen:
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it with their paths, each once (or under each of its names).
+
+        memo: the modules that were seen already.
+        """
+        memo = set() if memo is None else memo
+        if self in memo:
             return
-        seen.add(id(self))
+        if remove_duplicate:
+            memo.add(self)
         yield prefix, self
         for name, child in self.named_children():
-            yield from child.named_modules(_join(prefix, name), seen)
+            yield from child.named_modules(memo, _join(prefix, name), remove_duplicate)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules set on this one, with their names."""
@@ -148,17 +176,21 @@ class Module:
         """The modules set on this one."""
         return (child for _, child in self.named_children())
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
         """Every parameter once, under the first of its names; two modules may share one (tied weights)."""
-        return self._named("_parameters", prefix, recurse)
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         """Every buffer once, with its path."""
-        return self._named("_buffers", prefix, recurse)
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
 
-    def _named(self, table: str, prefix: str, recurse: bool, once: bool = True) -> Iterator[tuple[str, Any]]:
+    def _named(self, table: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+        for path, module in self.named_modules(None, prefix, once) if recurse else [(prefix, self)]:
             for name, tensor in getattr(module, table).items():
                 if tensor is not None and not (once and id(tensor) in seen):
                     seen.add(id(tensor))
@@ -174,15 +206,15 @@ class Module:
 
     # --- state ----------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Path → tensor of all parameters and persistent buffers, sharing memory with the module.
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+        """prefix + path → tensor of all parameters and persistent buffers, sharing memory with the module.
 
-        A tied parameter stands under each of its names, as in PyTorch.
+        keep_vars: the parameters themselves. A tied one stands under each of its names, as in PyTorch.
         """
-        return {name: tensor.detach() for name, tensor in self._state()}
+        return {prefix + name: tensor if keep_vars else tensor.detach() for name, tensor in self._state()}
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
-        for path, module in self.named_modules():
+        for path, module in self.named_modules(remove_duplicate=False):
             for name, parameter in module._parameters.items():
                 if parameter is not None:
                     yield _join(path, name), parameter
@@ -190,8 +222,10 @@ class Module:
                 if buffer is not None and name not in module._transient:
                     yield _join(path, name), buffer
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Copy values into the parameters and buffers, which stay the same objects.
+
+        Returns the names that are missing and those that are unexpected, for strict=False.
 
         Everything is checked before anything is changed.
         Raises: RuntimeError naming every missing, unexpected (unless strict=False) and misshaped entry.
@@ -200,9 +234,9 @@ class Module:
         given = {name: as_tensor(value) for name, value in state_dict.items()}
         faults = [f"{n} has shape {given[n].shape}, not {t.shape}" for n, t in own.items()
                   if n in given and given[n].shape != t.shape]  # fmt: skip
+        missing, unexpected = [n for n in own if n not in given], [n for n in given if n not in own]
         if strict:
-            faults += [f"{n} is missing" for n in own if n not in given]
-            faults += [f"{n} is unexpected" for n in given if n not in own]
+            faults += [*(f"{n} is missing" for n in missing), *(f"{n} is unexpected" for n in unexpected)]
         if faults:
             raise RuntimeError(
                 f"load_state_dict: {type(self).__name__} does not fit: {'; '.join(faults)}; load what was "
@@ -212,6 +246,7 @@ class Module:
             for name, tensor in own.items():
                 if name in given:
                     tensor.copy_(given[name])
+        return IncompatibleKeys(missing, unexpected)
 
     def train(self: M, mode: bool = True) -> M:
         """Training behaviour (dropout on) for this module and all below."""
@@ -246,6 +281,7 @@ class Module:
 
     def to(self: M, *args: Any, **kwargs: Any) -> M:
         """Floating parameters and buffers in another dtype; device may be "cpu"."""
+        engine.make(np.zeros(()), None, None).to(*args, **kwargs)  # what is refused is refused here
         for module in self.modules():
             for table in (module._parameters, module._buffers):
                 for tensor in table.values():
@@ -261,6 +297,18 @@ class Module:
     def float(self: M) -> M:
         """All floating parameters and buffers as float32."""
         return self.to(dtypes.float32)
+
+    def half(self: M) -> M:
+        """Refused: there is no float16."""
+        return self.to(np.float16)
+
+    def cpu(self: M) -> M:
+        """The module itself."""
+        return self
+
+    def cuda(self: M, device: Any = "cuda") -> M:
+        """Refused: there is only the CPU."""
+        return self.to(device)
 
     # --- calling --------------------------------------------------------------------------------------------
 

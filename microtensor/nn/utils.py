@@ -1,4 +1,4 @@
-"""Gradient clipping: called between backward() and step()."""
+"""Gradient clipping, between backward() and step(); and all parameters as one vector."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from microtensor import engine, kernels
+from microtensor import cat, engine, kernels
 from microtensor.tensor import Tensor
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_"]
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
 
 
 def _gradients(parameters: Any) -> list[Tensor]:
@@ -20,14 +20,25 @@ def _gradients(parameters: Any) -> list[Tensor]:
     return [g for g in unique.values() if g is not None]
 
 
-def clip_grad_norm_(parameters: Any, max_norm: float, error_if_nonfinite: bool = False) -> Tensor:
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
     """Scale all gradients by min(1, max_norm / norm), norm = √(Σ g²) over all; returns the norm (a scalar).
 
+    norm_type p: (Σ |g|ᵖ)^(1/p), or max |g| for p = ∞. foreach means nothing here.
     Raises: RuntimeError if the norm is NaN or infinite and error_if_nonfinite; else such gradients stay.
     Source: Pascanu et al. 2013, §3.2. The sum runs in float64, whatever the gradients' dtype.
     """
-    gradients = _gradients(parameters)
-    norm = math.sqrt(sum(kernels.sq_sum(g.array) for g in gradients))
+    gradients, p = _gradients(parameters), float(norm_type)
+    if p == 2.0:
+        norm = math.sqrt(sum(kernels.sq_sum(g.array) for g in gradients))
+    else:
+        each = [np.linalg.norm(g.array.ravel().astype(np.float64), p) for g in gradients]
+        norm = float(np.linalg.norm(each, p)) if each else 0.0
     if not math.isfinite(norm):
         if error_if_nonfinite:
             raise RuntimeError(
@@ -41,8 +52,28 @@ def clip_grad_norm_(parameters: Any, max_norm: float, error_if_nonfinite: bool =
     return engine.make(np.asarray(norm, dtype), None, None)  # type: ignore[no-any-return]
 
 
-def clip_grad_value_(parameters: Any, clip_value: float) -> None:
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
     """Cut every element of every gradient to −clip_value … clip_value."""
     for g in _gradients(parameters):
         np.clip(g.array, -float(clip_value), float(clip_value), out=g.array)
         g.version[0] += 1
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All elements of all parameters in a row; the gradient flows through it."""
+    return cat([p.reshape(-1) for p in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """The reverse: each parameter becomes its piece of vec, whose memory it shares from then on.
+
+    Raises: ValueError if vec has not as many elements as the parameters.
+    """
+    several = list(parameters)
+    total = sum(p.numel() for p in several)
+    if vec.shape != (total,):
+        raise ValueError(
+            f"vector_to_parameters: vec {vec.shape} for {total} elements; give a vector of those"
+        )
+    for p, piece in zip(several, vec.detach().split([p.numel() for p in several]), strict=True):
+        p.data = piece.view_as(p)

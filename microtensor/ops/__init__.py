@@ -8,8 +8,6 @@ from microtensor.ops.elementwise import (
     erf,
     exp,
     expm1,
-    gelu,
-    gelu_backward,
     log,
     log1p,
     mul,
@@ -28,6 +26,8 @@ from microtensor.ops.elementwise import (
 )
 from microtensor.ops.fused import (
     cross_entropy,
+    gelu,
+    gelu_backward,
     layer_norm,
     log_softmax,
     log_softmax_backward,

@@ -303,39 +303,3 @@ def abs(x):
 @abs.vjp
 def abs_vjp(g, x):
     return (g * sign(x),)
-
-
-@op("gelu", label="GELU", floats=True, samples=one)
-def gelu(x):
-    """y = x · Φ(x), Φ(x) = (1 + erf(x/√2))/2          gradient: g · (Φ(x) + x · φ(x))
-
-    Source: Hendrycks & Gimpel 2016, §2.
-    """
-    return kernels.gelu_forward(x)
-
-
-@gelu.vjp
-def gelu_vjp(g, x):
-    return (gelu_backward(g, x),)
-
-
-@gelu.composite
-def gelu_composite(x):
-    return x * 0.5 * (1.0 + erf(x * math.sqrt(0.5)))
-
-
-@op("gelu_backward")
-def gelu_backward(g, x):
-    """y = g · (Φ(x) + x · φ(x)), φ(x) = exp(-x²/2)/√(2π): differentiated through its composite."""
-    return kernels.gelu_backward(g, x)
-
-
-@gelu_backward.composite
-def gelu_backward_composite(g, x):
-    density = exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
-    return g * (0.5 * (1.0 + erf(x * math.sqrt(0.5))) + x * density)
-
-
-@gelu_backward.samples
-def gelu_backward_samples(rng):
-    yield (rng.normal(size=(2, 3)), rng.normal(size=(2, 3))), {}

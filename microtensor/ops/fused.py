@@ -13,7 +13,7 @@ import numpy as np
 
 from microtensor import kernels
 from microtensor.engine import op
-from microtensor.ops.elementwise import exp, rsqrt
+from microtensor.ops.elementwise import erf, exp, rsqrt, tanh
 from microtensor.ops.reduce import amax, logsumexp, mean, sum
 from microtensor.ops.samples import Rng, Samples
 from microtensor.ops.select import detach, equal, isfinite, where
@@ -168,3 +168,60 @@ def cross_entropy_samples(rng):
         params = {"ignore_index": -100, "label_smoothing": smoothing}
         yield (rng.normal(size=(4, 3)), np.array([2, 0, -100, 1])), params
     yield (rng.normal(size=(0, 3)), np.zeros(0, np.int64)), params
+
+
+# --- GELU ---------------------------------------------------------------------------------------------------
+
+
+@op("gelu", label="GELU", floats=True)
+def gelu(x, *, approximate=False):
+    """y = x · Φ(x), Φ(x) = (1 + erf(x/√2))/2          gradient: g · (Φ(x) + x · φ(x)), φ = Φ′
+
+    approximate: Φ(x) ≈ (1 + tanh u)/2 with u = √(2/π) (x + 0.044715 x³). Source: Hendrycks & Gimpel 2016, §2.
+    """
+    return kernels.gelu_forward(x, approximate)
+
+
+@gelu.vjp
+def gelu_vjp(g, x, *, approximate):
+    return (gelu_backward(g, x, approximate=approximate),)
+
+
+@gelu.composite
+def gelu_composite(x, *, approximate=False):
+    return 0.5 * x * (1.0 + _twice_phi(x, approximate))
+
+
+def _twice_phi(x: Any, approximate: bool) -> Any:
+    """2 Φ(x) − 1"""
+    if approximate:
+        return tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * (x * x * x)))
+    return erf(x * math.sqrt(0.5))
+
+
+@op("gelu_backward")
+def gelu_backward(g, x, *, approximate=False):
+    """y = g · (Φ(x) + x · φ(x)), φ(x) = exp(-x²/2)/√(2π): differentiated through its composite."""
+    return kernels.gelu_backward(g, x, approximate)
+
+
+@gelu_backward.composite
+def gelu_backward_composite(g, x, *, approximate=False):
+    t = _twice_phi(x, approximate)
+    if approximate:
+        density = 0.5 * (1.0 - t * t) * math.sqrt(2.0 / math.pi) * (1.0 + 3.0 * 0.044715 * (x * x))
+    else:
+        density = exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
+    return g * (0.5 * (1.0 + t) + x * density)
+
+
+@gelu.samples
+def gelu_samples(rng):
+    for approximate in [False, True]:
+        yield (rng.normal(size=(2, 3)),), {"approximate": approximate}
+
+
+@gelu_backward.samples
+def gelu_backward_samples(rng):
+    for approximate in [False, True]:
+        yield (rng.normal(size=(2, 3)), rng.normal(size=(2, 3))), {"approximate": approximate}

@@ -17,31 +17,40 @@ __all__ = ["Adam", "AdamW"]
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]
 
 
-class _AdamBase(Optimizer):
-    """What Adam and AdamW share: two running means per parameter and its own count of steps."""
+class Adam(Optimizer):
+    """p ← p − lr · m̂ / (√v̂ + eps), with m̂ and v̂ running means of g and g², corrected for their start at 0.
 
-    slots = ("exp_avg", "exp_avg_sq")
+    g ← g + weight_decay · p;  m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;
+    m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ); t counts the steps of this parameter from 1. maximize: −g for g.
+
+    Raises: ValueError for a negative lr, eps or weight_decay, betas outside [0, 1), and amsgrad=True.
+    Source: Kingma & Ba 2015, Algorithm 1. Differs: the paper has no weight_decay; here it is L2
+    regularisation, as in PyTorch. The decay of Loshchilov & Hutter is `AdamW`.
+    """
+
+    slots = ("exp_avg", "exp_avg_sq")  # the two running means; each parameter counts its own steps
     counts = ("step",)
 
     def __init__(
         self,
         params: Params,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-        maximize: bool,
-        decoupled: bool,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
     ) -> None:
-        options = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-            "decoupled_weight_decay": decoupled,
-        }
-        super().__init__(params, options)
+        check_switches(self._name, foreach=foreach, fused=fused)
+        refuse(self._name, amsgrad=amsgrad, capturable=capturable, differentiable=differentiable)
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, {**options, "decoupled_weight_decay": decoupled_weight_decay})
 
     def _check_options(self, group: dict[str, Any]) -> None:
         super()._check_options(group)
@@ -75,39 +84,7 @@ class _AdamBase(Optimizer):
             p[...] = contiguous
 
 
-class Adam(_AdamBase):
-    """p ← p − lr · m̂ / (√v̂ + eps), with m̂ and v̂ running means of g and g², corrected for their start at 0.
-
-    g ← g + weight_decay · p;  m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;
-    m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ); t counts the steps of this parameter from 1. maximize: −g for g.
-
-    Raises: ValueError for a negative lr, eps or weight_decay, betas outside [0, 1), and amsgrad=True.
-    Source: Kingma & Ba 2015, Algorithm 1. Differs: the paper has no weight_decay; here it is L2
-    regularisation, as in PyTorch. The decay of Loshchilov & Hutter is `AdamW`.
-    """
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        amsgrad: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        decoupled_weight_decay: bool = False,
-    ) -> None:
-        check_switches("Adam", foreach=foreach, fused=fused)
-        refuse("Adam", amsgrad=amsgrad, capturable=capturable, differentiable=differentiable)
-        super().__init__(params, lr, betas, eps, weight_decay, maximize, decoupled_weight_decay)
-
-
-class AdamW(_AdamBase):
+class AdamW(Adam):
     """Adam, whose weights also shrink: p ← p − lr · weight_decay · p, apart from the running means.
 
     p ← (1 − lr · weight_decay) p;  then Adam's step with weight_decay = 0.
@@ -132,6 +109,17 @@ class AdamW(_AdamBase):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        check_switches("AdamW", foreach=foreach, fused=fused)
-        refuse("AdamW", amsgrad=amsgrad, capturable=capturable, differentiable=differentiable)
-        super().__init__(params, lr, betas, eps, weight_decay, maximize, True)
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            maximize=maximize,
+            decoupled_weight_decay=True,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+        )

@@ -1,21 +1,11 @@
 """The names of `microtensor.data`, where programs written for PyTorch look for them."""
 
-from microtensor.data import (
-    CharTokenizer,
-    DataLoader,
-    Dataset,
-    Subset,
-    TensorDataset,
-    default_collate,
-    random_split,
-)
+from typing import Any
 
-__all__ = [
-    "CharTokenizer",
-    "DataLoader",
-    "Dataset",
-    "Subset",
-    "TensorDataset",
-    "default_collate",
-    "random_split",
-]
+from microtensor import data
+
+__all__ = data.__all__
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(data, name)

@@ -1,0 +1,160 @@
+"""Modules and parameters in lists, dictionaries and sequences, registered under their numbers or keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from microtensor.nn.module import Module, Parameter
+
+__all__ = ["ModuleDict", "ModuleList", "ParameterList", "Sequential"]
+
+M = TypeVar("M", bound="_Numbered")
+
+
+class _Numbered(Module):
+    """What the lists share: entries of one of the module's tables, under "0", "1", …"""
+
+    _table = "_modules"
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__()
+        self.extend(items)
+
+    def _set(self, name: str, item: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__}: holds nothing; use ModuleList or ParameterList")
+
+    def _entries(self) -> dict[str, Any]:
+        return getattr(self, self._table)  # type: ignore[no-any-return]
+
+    def append(self: M, item: Any) -> M:
+        """One more at the end."""
+        self._set(str(len(self)), item)
+        return self
+
+    def extend(self: M, items: Iterable[Any]) -> M:
+        """Several more at the end."""
+        for item in items:
+            self.append(item)
+        return self
+
+    __iadd__ = extend
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries().values())
+
+    def __contains__(self, item: Any) -> bool:
+        return any(item is other for other in self)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        found = list(self)[index]
+        return type(self)(found) if isinstance(index, slice) else found
+
+    def __setitem__(self, index: int, item: Any) -> None:
+        self._set(list(self._entries())[index], item)
+
+    def _renumber(self, items: list[Any]) -> None:
+        self._entries().clear()
+        self.extend(items)
+
+    def insert(self, index: int, item: Any) -> None:
+        """One more, in front of the one numbered index."""
+        items = list(self)
+        items.insert(index, item)
+        self._renumber(items)
+
+    def __delitem__(self, index: int | slice) -> None:
+        items = list(self)
+        del items[index]
+        self._renumber(items)
+
+
+class ModuleList(_Numbered):
+    """A list of modules that are registered under their numbers."""
+
+    def _set(self, name: str, item: Module) -> None:
+        self.add_module(name, item)
+
+
+class ParameterList(_Numbered):
+    """A list of parameters that are registered under their numbers; tensors become parameters."""
+
+    _table = "_parameters"
+
+    def _set(self, name: str, item: Any) -> None:
+        self.register_parameter(name, item if isinstance(item, Parameter) else Parameter(item))
+
+
+class Sequential(ModuleList):
+    """Modules one after the other: the output of each is the input of the next.
+
+    Takes the modules, or one ordered dictionary of names and modules.
+    """
+
+    def __init__(self, *modules: Any) -> None:
+        super().__init__()
+        if len(modules) != 1 or not isinstance(modules[0], Mapping):
+            modules = (dict(enumerate(modules)),)
+        for name, module in modules[0].items():
+            self.add_module(str(name), module)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return Sequential(dict(list(self._modules.items())[index]))
+        return super().__getitem__(index)
+
+    def forward(self, input: Any) -> Any:
+        """The input of the first module → the output of the last."""
+        for module in self:
+            input = module(input)
+        return input
+
+
+class ModuleDict(Module):
+    """A dictionary of modules that are registered under their keys, which are attributes, too."""
+
+    def __init__(self, modules: Any = None) -> None:
+        super().__init__()
+        self.update(modules or {})
+
+    def update(self, modules: Any) -> None:
+        """Set several: a mapping, or pairs of key and module."""
+        for key, module in dict(modules).items():
+            self[key] = module
+
+    def __getitem__(self, key: str) -> Module:
+        return self._modules[key]  # type: ignore[no-any-return]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._modules
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def keys(self) -> Iterable[str]:
+        """The keys, in the order they were set."""
+        return self._modules.keys()  # type: ignore[no-any-return]
+
+    def values(self) -> Iterable[Module]:
+        """The modules, in the order of their keys."""
+        return self._modules.values()  # type: ignore[no-any-return]
+
+    def items(self) -> Iterable[tuple[str, Module]]:
+        """Pairs of key and module."""
+        return self._modules.items()  # type: ignore[no-any-return]
+
+    def pop(self, key: str) -> Module:
+        """Take a module out and return it."""
+        return self._modules.pop(key)  # type: ignore[no-any-return]
