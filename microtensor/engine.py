@@ -192,8 +192,8 @@ class Op:
 
     def _by_composite(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if self.composite_function is None:
-            raise TypeError(f"{self.name}: has no gradient; give it one with @{self.name}.vjp, or declare "
-                            f"the op with differentiable=False")  # fmt: skip
+            raise TypeError(f"{self.name}: has no gradient; give it one with @{self.__name__}.vjp, or "
+                            f"declare it with differentiable=False")  # fmt: skip
         return self.composite_function(*args, **params)
 
     def _prepare(self, args: tuple[Any, ...]) -> tuple[Any, ...]:

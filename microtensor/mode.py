@@ -54,7 +54,7 @@ class Block:
     The values to put back lie on a stack per thread, so one object may be entered again while it is active.
     """
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(cls, function: Any = None, **fields: Any) -> Any:
         if callable(function):  # as a decorator it may stand without brackets
             return cls()(function)
         return super().__new__(cls)

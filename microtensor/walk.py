@@ -144,6 +144,8 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
         gradients = op.vjp_function(g, *saved, **params)
     except Exception as error:
         error.add_note(f"in the backward of {entry!r}")
+        if create_graph and isinstance(error, TypeError):
+            error.add_note("it is differentiated on tensors: write its VJP in operators and functions of ops")
         raise
     if not isinstance(gradients, tuple) or len(gradients) != len(entry.inputs):
         raise TypeError(f"{op.name}.vjp: must return a tuple of {len(entry.inputs)} gradients, one an input")
@@ -173,7 +175,11 @@ def _through_composite(entry: Entry, g: Any) -> list[Any]:
     An input that its VJP does not name cannot matter to the gradient, so zeros stand in for its values.
     """
     assert entry.saved is not None
-    assert entry.op.composite_function is not None
+    if entry.op.composite_function is None:
+        raise RuntimeError(
+            f"backward: {entry!r} has residuals and no definition in simpler ops, so that it can be "
+            f"differentiated only once; give it one with @{entry.op.__name__}.composite"
+        )
     kept = {i: s for (kind, i), s in zip(entry.op.plan, entry.saved, strict=True) if kind == engine.INPUT}
     inputs = []
     for i, node in enumerate(entry.inputs):
