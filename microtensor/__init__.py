@@ -45,7 +45,7 @@ from microtensor.dtypes import (
     set_default_dtype,
     uint8,
 )
-from microtensor.functions import METHODS, as_functions, cat, is_tensor, stack, where
+from microtensor.functions import METHODS, as_functions, cat, cuda, is_tensor, stack, where
 from microtensor.listing import tape
 from microtensor.methods.arguments import device
 from microtensor.methods.einsum import einsum
@@ -71,6 +71,7 @@ __all__ = [
     "bool",
     "cat",
     "composites",
+    "cuda",
     "device",
     "double",
     "dtype",

@@ -12,7 +12,7 @@ from microtensor.tensor import Tensor, as_tensor
 
 METHODS: list[str] = []  # the names that `as_functions` was given
 
-__all__ = ["METHODS", "as_functions", "cat", "is_tensor", "stack", "where"]
+__all__ = ["METHODS", "as_functions", "cat", "cuda", "is_tensor", "stack", "where"]
 
 
 def as_functions(names: str) -> Iterator[Callable[..., Any]]:
@@ -63,6 +63,15 @@ def where(condition: Any, input: Any, other: Any) -> Tensor:
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         input = as_tensor(input)
     return ops.where(as_mask("where", condition), input, other)  # type: ignore[no-any-return]
+
+
+class cuda:
+    """No GPU is here: programs that ask, as in `torch.cuda.is_available()`, take the CPU."""
+
+    @staticmethod
+    def is_available() -> bool:
+        """False"""
+        return False
 
 
 def is_tensor(obj: Any) -> bool:

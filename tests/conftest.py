@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 import microtensor as mt
 from microtensor.mode import mode
 
+collect_ignore = ["programs"]  # written for PyTorch; test_torch_programs runs them
+
 # compiling a kernel takes a second at its first call, on a busy machine several: no deadline can tell that
 # apart from a slow test
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

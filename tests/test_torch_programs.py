@@ -1,0 +1,94 @@
+"""Programs written for PyTorch run with only their import lines changed, and give the same numbers.
+
+Each of `programs/` is run as it stands, and once more with `torch` replaced in its import lines; in float64,
+because Adam divides by what may be nothing but rounding (the gradient of a key's bias is 0).
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+
+torch = pytest.importorskip("torch")
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def ported(source: str) -> str:
+    """The program with its import lines changed, and nothing else."""
+    lines = []
+    for line in source.splitlines(keepends=True):
+        if line.startswith("import torch."):
+            line = line.replace("import torch.", "import microtensor.", 1)
+        elif line.startswith("import torch"):
+            line = "import microtensor as torch\n"
+        elif re.match(r"from torch\b", line):
+            line = line.replace("torch", "microtensor", 1)
+        lines.append(line)
+    return "".join(lines)
+
+
+def load(name: str, on: Any, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    path = PROGRAMS / f"{name}.py"
+    source = path.read_text(encoding="utf-8")
+    module = types.ModuleType(f"{name}_on_{on.__name__}")
+    monkeypatch.setitem(__import__("sys").modules, module.__name__, module)  # dataclasses look there
+    exec(compile(source if on is torch else ported(source), str(path), "exec"), module.__dict__)
+    return module
+
+
+def same(ours: Any, theirs: Any, where: str, rtol: float) -> None:
+    if isinstance(theirs, dict):
+        assert list(ours) == list(theirs), where
+        for key in theirs:
+            same(ours[key], theirs[key], f"{where}.{key}", rtol)
+    else:
+        assert np.shape(ours) == np.shape(theirs), where
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol, err_msg=where)
+
+
+def initial(weights: dict[str, np.ndarray]) -> Any:
+    return lambda t: {name: t.tensor(value.copy()) for name, value in weights.items()}
+
+
+def both(name: str, model: Any, monkeypatch: pytest.MonkeyPatch, *args: Any) -> tuple[Any, Any]:
+    """The program on both, from the same weights."""
+    theirs, ours = load(name, torch, monkeypatch), load(name, mt, monkeypatch)
+    torch.manual_seed(0)
+    try:
+        for t in (mt, torch):
+            t.set_default_dtype(t.float64)
+        weights = {key: value.numpy().copy() for key, value in model(theirs).state_dict().items()}
+        return ours.run(initial(weights), *args), theirs.run(initial(weights), *args)
+    finally:
+        for t in (mt, torch):
+            t.set_default_dtype(t.float32)
+
+
+@pytest.mark.parametrize("flash", [False, True])
+def test_a_gpt_as_nanogpt_writes_it(flash, monkeypatch):
+    ours, theirs = both("nanogpt", lambda m: m.GPT(m.GPTConfig(flash=flash)), monkeypatch, flash)
+    same(ours, theirs, "nanogpt", 1e-7)  # eight steps of AdamW multiply the rounding
+
+
+def test_a_transformer_as_the_annotated_one_is_written(monkeypatch):
+    ours, theirs = both("annotated", lambda m: m.make_model(13, 13), monkeypatch)
+    same(ours, theirs, "annotated", 1e-6)  # six steps of Adam at a high rate multiply the rounding
+
+
+def test_a_training_script(monkeypatch):
+    ours, theirs = both("training", lambda m: m.Net(), monkeypatch)
+    same(ours, theirs, "training", 1e-9)
+
+
+def test_a_fresh_model_starts_at_the_loss_of_guessing(monkeypatch):
+    ours = load("nanogpt", mt, monkeypatch).run(None, True)
+    assert abs(ours["losses"][0] - np.log(11)) < 0.1
+    assert ours["losses"][-1] < ours["losses"][0]
