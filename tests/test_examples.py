@@ -1,4 +1,4 @@
-"""The main job as its user meets it: it runs, it stops and goes on, it refuses in one line what cannot work."""
+"""The main job as its user meets it: it runs, stops, goes on, and refuses in one line what cannot work."""
 
 import os
 import re
