@@ -64,24 +64,24 @@ class Hooks:
         return g
 
     def _run(self, g: Any, node: Any) -> Any:
-        made = repr(node) if hasattr(node, "place") else f"a leaf of shape {node.shape}"
         for hook in list(self.functions.values()):
             changed = hook(g)
-            if changed is None:
-                continue
-            name = getattr(hook, "__qualname__", repr(hook))
-            if not isinstance(changed, type(g)):
-                raise TypeError(
-                    f"register_hook: the hook {name} of {made} returned {type(changed).__name__}; return a "
-                    f"tensor, or None to leave the gradient as it is"
-                )
-            if changed.shape != g.shape or changed.dtype != g.dtype:
-                raise RuntimeError(
-                    f"register_hook: the hook {name} of {made} made a {g.dtype}{g.shape} gradient "
-                    f"{changed.dtype}{changed.shape}; keep shape and dtype"
-                )
-            g = changed
+            if changed is not None:
+                if not isinstance(changed, type(g)) or (changed.shape, changed.dtype) != (g.shape, g.dtype):
+                    raise _explain(hook, node, g, changed)
+                g = changed
         return g
+
+
+def _explain(hook: Any, node: Any, g: Any, changed: Any) -> Exception:
+    made = repr(node) if hasattr(node, "place") else f"a leaf of shape {node.shape}"
+    who = f"register_hook: the hook {getattr(hook, '__qualname__', hook)!s} of {made}"
+    if not isinstance(changed, type(g)):
+        return TypeError(
+            f"{who} returned {type(changed).__name__}; return a tensor, or None to leave the gradient alone"
+        )
+    given, got = f"{g.dtype}{g.shape}", f"{changed.dtype}{changed.shape}"
+    return RuntimeError(f"{who} made a {given} gradient {got}; keep shape and dtype")
 
 
 def hand_over(before: Any, now: Any) -> None:

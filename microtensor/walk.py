@@ -62,7 +62,7 @@ def walk(
     useful = None if wanted is None else _leading_to(arrivals.heap, goals)
     heap, waiting, free = arrivals.heap, arrivals.gradients, not (retain_graph or create_graph)
     found: dict[int, Any] = {}
-    watch = mode.watch
+    watch, kinds = mode.watch, (Entry, engine.Tensor)
     with (enable_grad if create_graph else no_grad)(), np.errstate(all="ignore"):
         while heap:
             entry = heapq.heappop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
@@ -75,12 +75,13 @@ def walk(
                 found[id(entry)] = (entry, g, False)
                 if entry not in useful or not beyond:
                     continue
-            _check_entry(entry)
+            if entry.saved is None or entry.checks:
+                _check_entry(entry)
             gradients = _gradients_of(entry, g, create_graph)
             if watch is not None:
                 gradients = watch(entry, g, gradients)
             for node, gradient in zip(entry.inputs, gradients, strict=True):
-                if gradient is None or not isinstance(node, (Entry, engine.Tensor)):
+                if gradient is None or not isinstance(node, kinds):
                     continue
                 if useful is None or node in useful or id(node) in goals:
                     gradient = gradient() if callable(gradient) else gradient
@@ -201,7 +202,7 @@ def _through_composite(entry: Entry, g: Any) -> list[Any]:
 
 def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
     """The one place where broadcasting is undone (law 1): sum over the axes that the input did not have."""
-    if not isinstance(g, (np.ndarray, engine.Tensor)):
+    if type(g) is not np.ndarray and not isinstance(g, engine.Tensor):
         g = np.asarray(g)
     ours = False
     if g.shape != node.shape:

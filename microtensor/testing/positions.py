@@ -68,7 +68,7 @@ def check_padding(
     real = x.array != pad_id if mask is None else as_tensor(mask).array
     if real.dtype != np.bool_ or real.shape != x.shape[:2] or real.all():
         raise ValueError(
-            f"check_padding: the mask is {real.dtype}{real.shape} with {int((~real).sum())} padded places; "
+            f"check_padding: the mask is {real.dtype}{real.shape}{' and all True' * bool(real.all())}; "
             f"make it boolean, of shape {x.shape[:2]}, False at one position at least"
         )
 

@@ -1,0 +1,387 @@
+"""The checks check: wrong gradients, leaks and hostile ops are caught, and the message leads to the fault."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+import microtensor.nn.functional as F
+from microtensor import engine, nn, ops
+from microtensor.engine import op
+from microtensor.testing import check_causal, check_op, check_padding, gradcheck, gradgradcheck
+from models import Transformer, TransformerConfig
+
+
+@pytest.fixture
+def declare():
+    """Lets a test declare ops without leaving them in the registry."""
+    before = dict(engine.registry)
+    yield op
+    engine.registry.clear()
+    engine.registry.update(before)
+
+
+@pytest.fixture
+def wrong_cube(declare):
+    """x³ whose VJP says 2x²."""
+
+    @declare("cube", samples=lambda rng: iter([((rng.uniform(0.5, 1.5, (2, 3)),), {})]))
+    def cube(x):
+        """y = x³          gradient: g · 3x²"""
+        return x**3
+
+    @cube.vjp
+    def cube_vjp(g, x):
+        return (g * 2.0 * x * x,)
+
+    return cube
+
+
+def double(*shape):
+    return mt.randn(*shape).double().requires_grad_()
+
+
+# --- gradcheck ----------------------------------------------------------------------------------------------
+
+
+def test_full_mode_names_the_worst_entry_with_both_numbers(declare):
+    @declare("nearly")
+    def nearly(x):
+        """y = x²"""
+        return x * x
+
+    @nearly.vjp
+    def nearly_vjp(g, x):
+        off = np.zeros(x.shape)
+        off[1, 2] = 0.5
+        return (g * (2.0 * x + off),)
+
+    with pytest.raises(
+        AssertionError, match=r"input 0 of shape \(2, 3\): 1 of 6 entries differ; the worst, at \(1, 2\)"
+    ):
+        gradcheck(nearly, double(2, 3), full=True)
+
+
+class Cubed(nn.Module):
+    def __init__(self, cube):
+        super().__init__()
+        self.first, self.cube, self.last = nn.Linear(3, 4), Apply(cube), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(self.cube(self.first(x).tanh()))
+
+
+class Apply(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        object.__setattr__(self, "function", function)
+        self.line = None
+
+    def forward(self, x):
+        self.line = f"{__file__}:{inspect.currentframe().f_lineno + 1}"
+        return self.function(x)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_gradcheck_of_a_model_names_the_first_wrong_op_its_line_and_its_module(wrong_cube, full):
+    model = Cubed(wrong_cube).double()
+    with pytest.raises(
+        AssertionError, match=r"gradcheck: Cubed, .*the first wrong op is <cube .*, in cube,"
+    ) as e:
+        gradcheck(model, double(2, 3), full=full)
+    assert model.cube.line in str(e.value)
+    assert str(e.value).endswith("correct its VJP")
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_gradcheck_of_a_model_checks_its_parameters_also_when_no_input_requires_a_gradient():
+    layer = nn.Linear(3, 2).double()
+    assert gradcheck(layer, double(2, 3).detach(), full=True)
+    before = {name: (p, p.array) for name, p in layer.named_parameters()}
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return self.layer(x) * self.layer.weight.detach().sum()
+
+    with pytest.raises(
+        AssertionError, match=r"parameter layer\.weight of shape \(2, 3\).*leaves the tape.*detach"
+    ):
+        gradcheck(Scaled(), double(2, 3))
+    assert all(p.array is array and p.grad is None for p, array in before.values())
+
+
+def test_float32_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"parameter weight is float32, too coarse.*\.double\(\)"):
+        gradcheck(nn.Linear(3, 2), double(2, 3))
+    with pytest.raises(ValueError, match=r"input 1 is float32, too coarse"):
+        gradcheck(mt.mul, [double(2), mt.ones(2, requires_grad=True)])
+
+
+def test_randomness_and_nan_are_not_blamed_on_a_vjp():
+    x = double(2, 8)
+    with pytest.raises(ValueError, match=r"two calls gave two results.*\.eval\(\)"):
+        gradcheck(nn.Dropout(0.5), x)
+    assert gradcheck(nn.Dropout(0.5).eval(), x)
+    with pytest.raises(ValueError, match="not finite; choose inputs inside the domain"):
+        gradcheck(lambda x: (x - x - 1.0).log(), x)
+
+
+def test_a_vjp_that_fails_by_itself_is_found_too(declare):
+    """Its neighbour hides it: the first op that is wrong on its own is the one that is named."""
+
+    @declare("halves")
+    def halves(x):
+        """y = x"""
+        return x + 0.0
+
+    @halves.vjp
+    def halves_vjp(g):
+        g *= 0.5  # it writes into what it was given
+        return (g,)
+
+    def function(x):
+        return halves(x * 1.0) * 1.0
+
+    with pytest.raises(
+        AssertionError, match=r"first wrong op is <halves .*fails by itself: ValueError: .*read-only"
+    ):
+        gradcheck(function, double(2, 3))
+
+
+def test_a_whole_transformer_passes_gradcheck_and_its_layers_gradgradcheck():
+    mt.manual_seed(0)
+    config = TransformerConfig(9, 9, d_model=4, n_heads=2, d_ff=6, n_encoder_layers=1, n_decoder_layers=1)
+    model = Transformer(config).double().eval()
+    src, tgt = mt.tensor([[3, 4, 5, 0]]), mt.tensor([[1, 6, 7]])
+    assert gradcheck(model, (src, tgt))
+    assert gradgradcheck(nn.Sequential(nn.Linear(3, 4).double(), nn.Tanh()), double(2, 3))
+
+
+# --- check_causal, check_padding ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model():
+    mt.manual_seed(0)
+    config = TransformerConfig(20, 20, d_model=8, n_heads=2, d_ff=16, n_encoder_layers=1, n_decoder_layers=1)
+    return Transformer(config).eval()
+
+
+SRC, TGT = mt.tensor([[3, 4, 5, 6, 0], [7, 8, 0, 0, 0]]), mt.tensor([[1, 9, 11, 10], [1, 12, 13, 10]])
+
+
+def test_a_decoder_is_causal_in_its_target_and_its_encoder_is_not(model):
+    check_causal(lambda tgt: model(SRC, tgt), TGT)
+    with pytest.raises(
+        AssertionError, match=r"check_causal: output 0 depends on input \(\d, \d\).*mask what lies"
+    ):
+        check_causal(model.encode, SRC)
+
+
+def test_a_mask_that_lets_the_future_in_is_caught(model):
+    everything = mt.ones(1, 1, 4, 4).bool()
+    with pytest.raises(AssertionError, match="output 0 depends on input"):
+        check_causal(lambda tgt: model(SRC, tgt, None, everything), TGT)
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_causality_of_a_function_of_embeddings_names_output_and_input(ahead):
+    x = mt.randn(1, 5, 2)
+    check_causal(lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True), x)
+
+    def leaks(x):
+        y = x.cumsum(1)
+        return mt.cat([y[:, :1] + 0.01 * x[:, ahead : ahead + 1], y[:, 1:]], 1)
+
+    with pytest.raises(AssertionError, match=rf"output 0 depends on input \(0, {ahead}\)"):
+        check_causal(leaks, x)
+
+
+def test_a_leak_without_a_gradient_is_caught_by_value():
+    with pytest.raises(AssertionError, match="changes with inputs that it may not see, without a gradient"):
+        check_causal(lambda x: x + x.detach().roll(-1, 1), mt.randn(1, 4, 2))
+
+
+def test_what_proves_nothing_is_refused():
+    x = mt.randn(1, 4, 2)
+    with pytest.raises(ValueError, match="depends on no input at all"):
+        check_causal(lambda x: x * 0.0, x)
+    with pytest.raises(ValueError, match=r"x \(1, 4, 2\) gave y \(1, 3, 2\)"):
+        check_causal(lambda x: x[:, 1:], x)
+    with pytest.raises(ValueError, match="no embedding looked up the ids"):
+        check_causal(lambda ids: nn.Linear(2, 2)(x), TGT)
+    with pytest.raises(ValueError, match="must return a recorded tensor"):
+        check_causal(lambda x: x.detach(), x)
+    with pytest.raises(ValueError, match="two calls gave two results"):
+        check_causal(lambda x: F.dropout(x, 0.5), x)
+
+
+def test_a_module_is_checked_in_eval_mode_and_put_back():
+    layer = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+    layer[0].eval()
+    check_causal(layer, mt.randn(1, 4, 2))
+    assert [m.training for m in layer.modules()] == [True, False, True]
+
+
+def test_padding_of_a_source_never_matters_unless_the_mask_lets_it_in(model):
+    check_padding(lambda src: model(src, TGT), SRC, pad_id=0)
+    check_padding(lambda src: model(src, TGT), SRC, SRC != 0)
+    with pytest.raises(
+        AssertionError, match=r"check_padding: y depends on input \(\d, \d\).*mask padded keys"
+    ):
+        check_padding(lambda src: model(src, TGT, mt.ones(1, 1, 1, 5).bool()), SRC, pad_id=0)
+
+
+def test_padded_outputs_of_an_encoder_may_be_anything(model):
+    check_padding(model.encode, SRC, pad_id=0)
+
+
+def test_padding_that_matters_by_value_alone_is_caught():
+    mask = mt.tensor([[True, True, False]])
+    with pytest.raises(AssertionError, match="without a gradient"):
+        check_padding(lambda x: (x * mask[..., None]).sum(1) + x.detach().sum(1), mt.randn(1, 3, 2), mask)
+
+
+def test_a_padding_mask_that_cannot_be_is_refused():
+    x = mt.randn(1, 3, 2)
+    for mask, pad_id in [(None, None), (mt.ones(1, 3).bool(), 0)]:
+        with pytest.raises(ValueError, match="and not both"):
+            check_padding(lambda x: x, x, mask, pad_id=pad_id)
+    for mask in [mt.ones(1, 3).bool(), mt.zeros(1, 3), mt.zeros(1, 2).bool()]:
+        with pytest.raises(
+            ValueError, match=r"the mask is .*make it boolean, of shape \(1, 3\), False at one"
+        ):
+            check_padding(lambda x: x, x, mask)
+
+
+# --- check_op on hostile ops --------------------------------------------------------------------------------
+
+
+def _one(rng):
+    yield (rng.normal(size=(2, 3)),), {}
+
+
+def _in_place(g, a, out):
+    return (np.multiply(g, a, out=out),) if isinstance(g, np.ndarray) else (g * a,)
+
+
+def _random(x):
+    _random.calls += 1
+    return x * _random.calls
+
+
+_random.calls = 0
+
+HOSTILE = {  # forward, VJP, options, what is said
+    "wrong VJP": (
+        lambda x: x * x * x,
+        lambda g, x: (g * 2.0 * x * x,),
+        {},
+        r"the gradient equals central differences — not so for .*6 of 6 entries differ",
+    ),
+    "VJP widens float32": (
+        lambda x: x * 2,
+        lambda g: (g * np.float64(2.0),),
+        {},
+        r"float32 stays float32.*gave a float64 gradient for a float32 input; keep constants Python scalars",
+    ),
+    "forward widens float32": (
+        lambda x: x * np.float64(2.0),
+        lambda g: (g * 2.0,),
+        {},
+        "float32 inputs gave float64 in the forward",
+    ),
+    "VJP writes into g": (
+        np.exp,
+        lambda g, y: _in_place(g, y, g),
+        {},
+        "the VJP writes into an array that it was given; make a new one",
+    ),
+    "VJP writes into y": (np.exp, lambda g, y: _in_place(g, y, y), {}, "the VJP writes into an array"),
+    "VJP writes into x": (lambda x: x * x, lambda g, x: _in_place(2.0 * g, x, x), {}, "the VJP writes into"),
+    "forward writes": (
+        lambda x: np.multiply(x, 2, out=x if x.flags.writeable else None),
+        lambda g: (g * 2.0,),
+        {},
+        "the forward changed input 0",
+    ),
+    "residuals without composite": (
+        lambda x: (x * x, (2.0 * x,)),
+        lambda g, slope: (g * slope,),
+        {"residuals": ("slope",)},
+        r"has residuals and no definition in simpler ops.*@hostile\.composite",
+    ),
+    "no samples": (
+        lambda x: x,
+        lambda g: (g,),
+        {"samples": None},
+        r"has no samples; give it some with @hostile",
+    ),
+    "empty samples": (
+        lambda x: x,
+        lambda g: (g,),
+        {"samples": lambda rng: iter([])},
+        r"samples of .* are empty; yield at least one \(args, params\)",
+    ),
+    "integer samples": (
+        lambda x: x,
+        lambda g: (g,),
+        {"samples": lambda rng: iter([((np.arange(3),), {})])},
+        "has a floating array, so that no gradient is checked; yield one",
+    ),
+    "samples of no elements": (
+        lambda x: x * 2.0,
+        lambda g: (g * 2.0,),
+        {"samples": lambda rng: iter([((np.zeros((0, 3)),), {})])},
+        "made wrong by 1 % passes every sample; add a sample",
+    ),
+    "two gradients for one input": (
+        lambda x: x * 1.0,
+        lambda g: (g, g),
+        {},
+        "must return a tuple of 1 gradients",
+    ),
+    "NumPy in the VJP": (
+        np.exp,
+        lambda g, y: (np.multiply(g, y),),
+        {},
+        "second derivative.*on tensors: write its VJP in operators and functions of ops",
+    ),
+    "random": (_random, lambda g: (g,), {}, "two calls gave two results; broken too: gradient"),
+    "no VJP": (lambda x: x * 2.0, None, {}, r"has no gradient; give it one with @hostile\.vjp"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_check_op_leads_to_the_fault_of_a_hostile_op(declare, name):
+    forward, vjp, options, said = HOSTILE[name]
+
+    def hostile(x):
+        """A hostile op."""
+        return forward(x)
+
+    made = declare(f"hostile: {name}", **{"samples": _one, **options})(hostile)
+    if vjp is not None:
+        made.vjp(vjp)
+    with pytest.raises((AssertionError, ValueError), match=said):
+        check_op(made)
+
+
+def test_check_op_passes_what_is_right(declare):
+    @declare("right", samples=_one)
+    def right(x):
+        """y = eˣ          gradient: g · y"""
+        return np.exp(x)
+
+    @right.vjp
+    def right_vjp(g, y):
+        return (ops.mul(g, y),)
+
+    check_op(right)
