@@ -45,7 +45,7 @@ from microtensor.dtypes import (
     set_default_dtype,
     uint8,
 )
-from microtensor.functions import METHODS, as_functions, cat, cuda, is_tensor, stack, where
+from microtensor.functions import METHODS, Size, as_functions, cat, cuda, is_tensor, stack, where
 from microtensor.listing import tape
 from microtensor.methods.arguments import device
 from microtensor.methods.einsum import einsum
@@ -64,6 +64,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Generator",
+    "Size",
     "Tensor",
     "arange",
     "as_tensor",
@@ -163,6 +164,8 @@ _LAZY = ("data", "kernels", "nn", "ops", "optim", "testing", "train", "utils", "
 def __getattr__(name: str) -> object:
     if name in ("load", "save"):
         return getattr(import_module(f"{__name__}.train"), name)
+    if name in ("get_num_threads", "set_num_threads"):
+        return getattr(import_module(f"{__name__}.kernels"), name)
     if name in _LAZY:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,9 +10,10 @@ from microtensor import ops
 from microtensor.methods.arguments import as_axis, as_mask
 from microtensor.tensor import Tensor, as_tensor
 
+Size: type[tuple[Any, ...]] = tuple  # what a shape is
 METHODS: list[str] = []  # the names that `as_functions` was given
 
-__all__ = ["METHODS", "as_functions", "cat", "cuda", "is_tensor", "stack", "where"]
+__all__ = ["METHODS", "Size", "as_functions", "cat", "cuda", "is_tensor", "stack", "where"]
 
 
 def as_functions(names: str) -> Iterator[Callable[..., Any]]:

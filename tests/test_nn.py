@@ -82,7 +82,7 @@ def test_unknown_attributes_and_missing_forwards_are_named():
 def test_printing_shows_the_tree():
     text = repr(Net())
     assert "(first): Linear(in_features=3, out_features=4, bias=True)" in text
-    assert "  (0): LayerNorm((4,), eps=1e-05)" in text
+    assert "  (0): LayerNorm((4,), eps=1e-05, elementwise_affine=True, bias=True)" in text
 
 
 # --- modes, gradients, dtypes -------------------------------------------------------------------------------

@@ -54,7 +54,9 @@ class Conversions:
             return self.clone() if copy else self
         return ops.cast(self, dtype=dtypes.checked("to", dtype))
 
-    type = to
+    def type(self: Any, dtype: Any) -> Tensor:
+        """In another dtype."""
+        return self.to(dtype)
 
     def type_as(self: Any, other: Tensor) -> Tensor:
         """In the other's dtype."""

@@ -51,6 +51,10 @@ class ReLU(_Function):
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=inplace)
 
+    def extra_repr(self) -> str:
+        """inplace, if it is on"""
+        return "inplace=True" if self.inplace else ""
+
 
 class GELU(_Function):
     """x · Φ(x), or its tanh approximation."""
@@ -91,7 +95,13 @@ class LogSoftmax(_Function):
         super().__init__(dim=dim)
 
 
-class CrossEntropyLoss(_Function):
+class _Loss(_Function):
+    def extra_repr(self) -> str:
+        """Nothing, as in PyTorch."""
+        return ""
+
+
+class CrossEntropyLoss(_Loss):
     """`functional.cross_entropy`: logits (N, C), classes (N,) → a scalar."""
 
     _function = F.cross_entropy
@@ -102,7 +112,7 @@ class CrossEntropyLoss(_Function):
         super().__init__(ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
 
 
-class NLLLoss(_Function):
+class NLLLoss(_Loss):
     """`functional.nll_loss`: log-probabilities (N, C), classes (N,) → a scalar."""
 
     _function = F.nll_loss
@@ -111,7 +121,7 @@ class NLLLoss(_Function):
         super().__init__(ignore_index=ignore_index, reduction=reduction)
 
 
-class MSELoss(_Function):
+class MSELoss(_Loss):
     """`functional.mse_loss`: two tensors of one shape → a scalar."""
 
     _function = F.mse_loss
@@ -120,7 +130,7 @@ class MSELoss(_Function):
         super().__init__(reduction=reduction)
 
 
-class KLDivLoss(_Function):
+class KLDivLoss(_Loss):
     """`functional.kl_div`: log-probabilities and probabilities → a scalar."""
 
     _function = F.kl_div
