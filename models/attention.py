@@ -107,7 +107,7 @@ def _masked(S: Tensor, mask: Tensor) -> Tensor:
     """−∞ where a query may not attend; a float mask is added."""
     if mask.dtype != mt.bool:
         viz.tag(mask, "M", of=mask)
-        return S + mask
+        return S + mask.to(S.dtype)
     blocked = ~mask
     viz.tag(blocked, "M", of=mask)
     return S.masked_fill(blocked, -math.inf)

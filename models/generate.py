@@ -23,7 +23,7 @@ def greedy_decode(model: Transformer, src: Tensor, max_len: int | None = None) -
         raise ValueError(
             f"greedy_decode: max_len is {max_len}; choose 1 … {c.max_len - 1}, below the model's max_len"
         )
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         src_mask = padding_mask(src, c.pad_id)
@@ -37,5 +37,6 @@ def greedy_decode(model: Transformer, src: Tensor, max_len: int | None = None) -
             ids = mt.cat([ids, token], 1)
             ended = ended | (token == c.eos_id)
     finally:
-        model.train(training)
+        for module, training in modes:  # each as it was: parts of a model may be frozen in evaluation mode
+            module.training = training
     return ids[:, 1:]

@@ -284,6 +284,19 @@ def test_greedy_decoding_takes_the_likeliest_token_each_time_and_pads_after_the_
             sequence.append(token)
 
 
+def test_greedy_decoding_leaves_every_part_in_its_own_mode():
+    model = small_model()
+    model.encoder.eval()
+    before = [m.training for m in model.modules()]
+    greedy_decode(model, ids([5, 3]), max_len=3)
+    assert [m.training for m in model.modules()] == before
+
+
+def test_a_float64_mask_is_added_in_the_scores_dtype():
+    layer = MultiHeadAttention(8, 2)
+    assert layer(mt.randn(1, 3, 8), mask=mt.zeros(3, 3, dtype=mt.float64)).dtype == mt.float32
+
+
 def test_a_small_model_learns_to_reverse_its_input():
     mt.manual_seed(0)
     model = Transformer(TransformerConfig(8, 8, **{**SMALL, "d_model": 32, "d_ff": 64}, dropout=0.0))

@@ -75,6 +75,10 @@ def test_without_graphviz_the_dot_is_saved_and_the_cure_is_named(
     assert (tmp_path / "x.dot").read_text(encoding="utf-8") == drawing.dot
     assert drawing._repr_svg_() is None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.dot"]
+    (tmp_path / "x.dot").write_text("mine")
+    with pytest.raises(render.NoGraphviz, match="saved .*x-2.dot"):
+        drawing.save(tmp_path / "x.png")
+    assert (tmp_path / "x.dot").read_text() == "mine"
 
 
 def test_the_program_dot_comes_first(
@@ -154,6 +158,21 @@ def test_a_picture_leaves_nothing_behind_and_says_nothing(tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == (b"", b"")
     assert list(tmp_path.iterdir()) == []
     assert set((ROOT / "microtensor").rglob(".uuid")) == before
+
+
+def test_a_forked_child_leaves_the_fonts_to_its_parent() -> None:
+    program = """
+import os, sys
+import microtensor.viz.render as r
+r.render("digraph { a }", "svg")
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+assert os.path.exists(os.environ["FONTCONFIG_FILE"])
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "FONTCONFIG_FILE"} | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
 def test_our_fonts_know_every_letter_that_drawings_use(drawing: viz.Drawing) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -80,7 +81,7 @@ class Drawing:
         try:
             path.write_bytes(self.svg(standalone=True).encode() if kind == "svg" else self._render(kind))
         except render.NoGraphviz:
-            saved = self.save(path.with_suffix(".dot"))
+            saved = self.save(_unused(path.with_suffix(".dot")))
             raise render.NoGraphviz(f"draw: no Graphviz found, saved {saved}; {render.CURE}") from None
         return path
 
@@ -105,6 +106,12 @@ class Drawing:
                 f"take long; {cure}, raise max_nodes, or save the .dot"
             )
         return render.render(self.dot, kind)
+
+
+def _unused(path: Path) -> Path:
+    """The path, or with a number if it is taken: a way out must not overwrite anything."""
+    tries = (path.with_stem(f"{path.stem}-{i}") for i in itertools.count(2))
+    return path if not path.exists() else next(p for p in tries if not p.exists())
 
 
 def draw(

@@ -113,6 +113,12 @@ def _use_our_fonts() -> None:
         os.environ["FONTCONFIG_FILE"] = _fonts_file()
 
 
+def _remove(folder: Path, owner: int) -> None:
+    """Remove our folder when its process ends; a forked child, which inherits the order, leaves it alone."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @functools.cache
 def _fonts_file() -> str:
     """A fontconfig file and copies of our fonts in a folder that goes with the process.
@@ -122,7 +128,7 @@ def _fonts_file() -> str:
     fontconfig prints warnings about what it does not understand there.
     """
     folder = Path(tempfile.mkdtemp(prefix="microtensor-fonts-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove, folder, os.getpid())
     for font in Path(__file__).with_name("fonts").glob("*.ttf"):
         shutil.copy(font, folder)
     folders = [folder, *(Path(name).expanduser() for name in SYSTEM_FONTS)]
