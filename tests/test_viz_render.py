@@ -76,7 +76,7 @@ def test_without_graphviz_the_dot_is_saved_and_the_cure_is_named(
     assert drawing._repr_svg_() is None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.dot"]
     (tmp_path / "x.dot").write_text("mine")
-    with pytest.raises(render.NoGraphviz, match="saved .*x-2.dot"):
+    with pytest.raises(render.NoGraphviz, match=r"saved .*x-2.dot"):
         drawing.save(tmp_path / "x.png")
     assert (tmp_path / "x.dot").read_text() == "mine"
 
