@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,14 @@ from microtensor.methods.arguments import as_operand, as_sizes, check_device
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
+
+
+def _cast(dtype: str) -> Callable[[Any], Tensor]:
+    def method(self: Any) -> Tensor:
+        return self.to(np.dtype(dtype))
+
+    method.__doc__ = f"As {dtype}{', which there is not: an error' if dtype == 'float16' else ''}."
+    return method
 
 
 class Conversions:
@@ -70,10 +79,6 @@ class Conversions:
         """Refused: there is only the CPU."""
         return self.to(device)
 
-    def half(self: Any) -> Tensor:
-        """Refused: there is no float16."""
-        return self.to(np.float16)
-
     def new_tensor(self: Any, data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         """A copy of data in this tensor's dtype, unless one is given."""
         check_device("new_tensor", device)
@@ -92,22 +97,6 @@ class Conversions:
         """Ones of a shape in this tensor's dtype."""
         return self.new_full(as_sizes(size), 1, dtype=dtype, device=device)
 
-    def float(self: Any) -> Tensor:
-        """As float32."""
-        return self.to(dtypes.float32)
-
-    def double(self: Any) -> Tensor:
-        """As float64."""
-        return self.to(dtypes.float64)
-
-    def long(self: Any) -> Tensor:
-        """As int64."""
-        return self.to(dtypes.int64)
-
-    def int(self: Any) -> Tensor:
-        """As int32."""
-        return self.to(dtypes.int32)
-
-    def bool(self: Any) -> Tensor:
-        """As booleans: True where not zero."""
-        return self.to(dtypes.boolean)
+    float, double, long, int, bool, half = (
+        _cast(d) for d in ("float32", "float64", "int64", "int32", "bool", "float16")
+    )

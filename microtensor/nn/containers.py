@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 from microtensor.nn.module import Module, Parameter
@@ -96,7 +96,7 @@ class Sequential(ModuleList):
 
     def __init__(self, *modules: Any) -> None:
         super().__init__()
-        if len(modules) != 1 or not isinstance(modules[0], Mapping):
+        if len(modules) != 1 or not isinstance(modules[0], dict):
             modules = (dict(enumerate(modules)),)
         for name, module in modules[0].items():
             self.add_module(str(name), module)
@@ -113,17 +113,15 @@ class Sequential(ModuleList):
         return input
 
 
-class ModuleDict(Module):
-    """A dictionary of modules that are registered under their keys, which are attributes, too."""
+class ModuleDict(Module, MutableMapping[str, Module]):
+    """A dictionary of modules that are registered under their keys, which are attributes, too.
+
+    Takes a mapping, or pairs of key and module; has all methods of a dictionary.
+    """
 
     def __init__(self, modules: Any = None) -> None:
         super().__init__()
         self.update(modules or {})
-
-    def update(self, modules: Any) -> None:
-        """Set several: a mapping, or pairs of key and module."""
-        for key, module in dict(modules).items():
-            self[key] = module
 
     def __getitem__(self, key: str) -> Module:
         return self._modules[key]  # type: ignore[no-any-return]
@@ -134,27 +132,10 @@ class ModuleDict(Module):
     def __delitem__(self, key: str) -> None:
         del self._modules[key]
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._modules
-
     def __len__(self) -> int:
         return len(self._modules)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
 
-    def keys(self) -> Iterable[str]:
-        """The keys, in the order they were set."""
-        return self._modules.keys()  # type: ignore[no-any-return]
-
-    def values(self) -> Iterable[Module]:
-        """The modules, in the order of their keys."""
-        return self._modules.values()  # type: ignore[no-any-return]
-
-    def items(self) -> Iterable[tuple[str, Module]]:
-        """Pairs of key and module."""
-        return self._modules.items()  # type: ignore[no-any-return]
-
-    def pop(self, key: str) -> Module:
-        """Take a module out and return it."""
-        return self._modules.pop(key)  # type: ignore[no-any-return]
+    __eq__, __hash__ = object.__eq__, object.__hash__  # a module is itself, as all others are

@@ -49,10 +49,8 @@ class SGD(Optimizer):
             "momentum": momentum,
             "dampening": float(dampening),
             "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "maximize": maximize,
         }
-        super().__init__(params, options)
+        super().__init__(params, {**options, "nesterov": nesterov, "maximize": maximize})
 
     def _check_options(self, group: dict[str, Any]) -> None:
         super()._check_options(group)
