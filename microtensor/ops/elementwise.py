@@ -13,16 +13,14 @@ import numpy as np
 
 from microtensor import kernels
 from microtensor.engine import op
-from microtensor.ops.samples import Rng, Samples, away_from_kinks, one, pairs, positive, positive_pairs
+from microtensor.ops.samples import away_from_kinks, one, pairs, positive, positive_pairs
 from microtensor.ops.select import (
     equal,
-    floor_divide,
     greater_equal,
     less_equal,
     logical_and,
     ones_like,
     refuse_booleans,
-    refuse_zero,
     sign,
     where,
     zeros_like,
@@ -73,25 +71,6 @@ def div(a, b):
 @div.vjp
 def div_vjp(g, a, b):
     return lambda: g / b, lambda: -g * (a / b) / b
-
-
-def _dividends(rng: Rng) -> Samples:
-    """Both signs of both, nowhere near a multiple of the divisor, where the remainder jumps."""
-    for (a, b), params in pairs(rng, 0.2, 0.8):
-        quotient = rng.integers(-2, 3, np.broadcast_shapes(np.shape(a), np.shape(b)))
-        yield ((quotient + a) * b, b) if isinstance(b, float) or np.ndim(b) else (a, b), params
-
-
-@op("remainder", label="%", broadcasts=True, samples=_dividends)
-def remainder(a, b):
-    """y = a − b ⌊a/b⌋, with the sign of b          gradient: g, −g · ⌊a/b⌋"""
-    refuse_zero("remainder", a, b)
-    return np.remainder(a, b)
-
-
-@remainder.vjp
-def remainder_vjp(g, a, b):
-    return g, lambda: -g * floor_divide(a, b)
 
 
 @op("neg", label="−", samples=one)

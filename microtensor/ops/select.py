@@ -1,4 +1,4 @@
-"""Ops that choose: maximum, clamp, where, masks, dropout, casts, and the tests that pass no gradient on.
+"""Ops that choose or cut: maximum, clamp, where, masks, dropout, %, casts, and tests without a gradient.
 
 Gradients are selected, never multiplied by a mask: inf · 0 would be NaN on the branch not taken.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from microtensor.engine import op
-from microtensor.ops.samples import distinct_pairs
+from microtensor.ops.samples import Rng, Samples, distinct_pairs, pairs
 
 
 @op("maximum", broadcasts=True, samples=distinct_pairs)
@@ -131,6 +131,25 @@ def dropout_samples(rng):
 
 def _kept_scale(p: float) -> float:
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
+
+
+def _dividends(rng: Rng) -> Samples:
+    """Both signs of both, nowhere near a multiple of the divisor, where the remainder jumps."""
+    for (a, b), params in pairs(rng, 0.2, 0.8):
+        quotient = rng.integers(-2, 3, np.broadcast_shapes(np.shape(a), np.shape(b)))
+        yield ((quotient + a) * b, b) if isinstance(b, float) or np.ndim(b) else (a, b), params
+
+
+@op("remainder", label="%", broadcasts=True, samples=_dividends)
+def remainder(a, b):
+    """y = a − b ⌊a/b⌋, with the sign of b          gradient: g, −g · ⌊a/b⌋"""
+    refuse_zero("remainder", a, b)
+    return np.remainder(a, b)
+
+
+@remainder.vjp
+def remainder_vjp(g, a, b):
+    return g, lambda: -g * floor_divide(a, b)
 
 
 # --- without a gradient -------------------------------------------------------------------------------------
