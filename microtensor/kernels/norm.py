@@ -59,7 +59,7 @@ def _layer_norm_block(x: Array, w: Array, b: Array, eps: float, y: Array, mean: 
         r = one / math.sqrt((zero if var < zero else var) + x.dtype.type(eps))  # not max(): NaN must stay NaN
         for j in range(x.shape[1]):
             y[i, j] = (y[i, j] - off) * r * w[j] + b[j]
-        mean[i], rstd[i] = about + off, r
+        mean[i, 0], mean[i, 1], rstd[i] = about, off, r
 
 
 def _layer_norm(x: Array, w: Array, b: Array, eps: float, y: Array, mean: Array, rstd: Array) -> None:
@@ -75,13 +75,15 @@ _layer_norm_kernels = jit_both(_layer_norm)
 def layer_norm_forward(x: Array, w: Array, b: Array, eps: float) -> tuple[Array, Array, Array]:
     """y = w · (x − μ) · rstd + b, rstd = 1 / √(σ² + eps), with μ and σ² over the last axis (σ² divides by C).
 
-    Shapes: x (..., C), w, b (C,) → y (..., C), mean (...), rstd (...)
+    μ comes in two parts, whose sum would round the second to the digits of the first.
+
+    Shapes: x (..., C), w, b (C,) → y (..., C), mean (..., 2), rstd (...)
     Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
     rows = as_rows(x)
-    y, mean, rstd = np.empty_like(rows), np.empty(len(rows), rows.dtype), np.empty(len(rows), rows.dtype)
+    y, mean, rstd = (np.empty((len(rows), *tail), rows.dtype) for tail in (rows.shape[1:], (2,), ()))
     run(0.3 * rows.size, *_layer_norm_kernels, rows, contiguous(w), contiguous(b), float(eps), y, mean, rstd)
-    return y.reshape(x.shape), mean.reshape(x.shape[:-1]), rstd.reshape(x.shape[:-1])
+    return y.reshape(x.shape), mean.reshape(*x.shape[:-1], 2), rstd.reshape(x.shape[:-1])
 
 
 @jit(cache=False)
@@ -92,9 +94,9 @@ def _layer_norm_block_back(
     gw[:] = 0
     gb[:] = 0
     for i in range(x.shape[0]):
-        m, r = mean[i], rstd[i]
+        about, off, r = mean[i, 0], mean[i, 1], rstd[i]
         for j in range(x.shape[1]):
-            gx[i, j] = (x[i, j] - m) * r  # the normalised row, for the moment
+            gx[i, j] = ((x[i, j] - about) - off) * r  # the normalised row, for the moment
         s, q = _projections(g[i], w, gx[i])
         s, q = s / C, q / C
         for j in range(x.shape[1]):
@@ -127,13 +129,13 @@ def layer_norm_backward(g: Array, x: Array, w: Array, mean: Array, rstd: Array) 
 
     The means run over the last axis, the sums over all rows: blocks of 64, then those in float64.
 
-    Shapes: g, x (..., C), w (C,), mean, rstd (...) → gx (..., C), gw (C,), gb (C,)
+    Shapes: g, x (..., C), w (C,), mean (..., 2), rstd (...) → gx (..., C), gw (C,), gb (C,)
     """
     g_rows, rows = as_rows(g), as_rows(x)
     N, C = rows.shape
     gx = np.empty_like(rows)
     partial, total = np.empty((-(-N // BLOCK_ROWS), 2, C), rows.dtype), np.zeros((2, C))
-    m, r = contiguous(mean).reshape(N), contiguous(rstd).reshape(N)
+    m, r = contiguous(mean).reshape(N, 2), contiguous(rstd).reshape(N)
     run(0.3 * rows.size, *_layer_norm_back_kernels, g_rows, rows, contiguous(w), m, r, gx, partial, total)
     gw, gb = total.astype(rows.dtype)
     return gx.reshape(x.shape), gw, gb

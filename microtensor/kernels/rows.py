@@ -301,11 +301,11 @@ def logsumexp_forward(x: Array) -> Array:
 def _loss_block(
     z: Array, target: Array, ignore: int, smoothing: float, loss: Array, lse: Array, e: Array
 ) -> None:
-    _exp_shifted(z, e, lse)
+    _exp_shifted(z, e, lse[:, 0])
     for i in range(z.shape[0]):
-        t, m = target[i], lse[i]
+        t, m = target[i], lse[i, 0]
         if t == ignore:
-            loss[i] = lse[i] = 0
+            loss[i] = lse[i, 0] = lse[i, 1] = 0
             continue
         if z[i, t] == m:  # e is 1 there, and a good model's others are so small that 1 + others = 1
             e[i, t] = 0
@@ -313,7 +313,7 @@ def _loss_block(
         else:
             log_s = math.log(_sum(e[i]))
         loss[i] = log_s - (z[i, t] - m)
-        lse[i] = m + log_s
+        lse[i, 1] = log_s
         if smoothing > 0:
             for j in range(z.shape[1]):
                 e[i, j] = m - z[i, j]
@@ -340,13 +340,14 @@ def cross_entropy_forward(
 ) -> tuple[Array, Array]:
     """lossᵢ = (1 − ε) · (lseᵢ − zᵢₜ) + ε / C · Σ_c (lseᵢ − zᵢ_c), lseᵢ = log Σ_c exp zᵢ_c; both 0 if ignored.
 
-    Tiny losses keep their relative accuracy: logits [20, 0] with target 0 give 2.06e-9.
+    lse comes in two parts, max z and the logarithm of Σ exp(z − max z), which their sum would round to the
+    digits of max z. Tiny losses keep their relative accuracy: logits [20, 0] with target 0 give 2.06e-9.
 
-    Shapes: logits (N, C), target (N,) int64 in 0 … C − 1 or ignore_index → losses (N,), lse (N,)
+    Shapes: logits (N, C), target (N,) int64 in 0 … C − 1 or ignore_index → losses (N,), lse (N, 2)
     Source: Szegedy et al. 2016, §7 (smoothing).
     """
     z, t = as_rows(logits), contiguous(target)
-    loss, lse = np.empty(len(z), z.dtype), np.empty(len(z), z.dtype)
+    loss, lse = np.empty(len(z), z.dtype), np.empty((len(z), 2), z.dtype)
     rows = _rows_per_block(z)
     scratch = np.empty((min(get_num_threads(), len(z) // rows + 1), rows, z.shape[1]), z.dtype)
     options = int(ignore_index), float(label_smoothing)
@@ -360,7 +361,7 @@ def _loss_block_back(
 ) -> None:
     for i in range(z.shape[0]):
         for j in range(z.shape[1]):
-            gz[i, j] = z[i, j] - lse[i]
+            gz[i, j] = (z[i, j] - lse[i, 0]) - lse[i, 1]
     _exp_all(gz)
     uniform = z.dtype.type(smoothing / z.shape[1])
     for i in range(z.shape[0]):
@@ -389,7 +390,7 @@ def cross_entropy_backward(
 ) -> Array:
     """gzᵢ_c = gᵢ · (exp(zᵢ_c − lseᵢ) − (1 − ε) · [c = t] − ε / C); 0 in ignored rows, whatever they hold.
 
-    Shapes: g, target, lse (N,), logits (N, C) → (N, C)
+    Shapes: g, target (N,), lse (N, 2), logits (N, C) → (N, C)
     """
     z = as_rows(logits)
     gz = np.empty_like(z)

@@ -242,8 +242,9 @@ def tanh_vjp(g, y):
 
 @op("sigmoid", floats=True, samples=one)
 def sigmoid(x):
-    """y = 1/(1 + e⁻ˣ), as (1 + tanh(x/2))/2, which cannot overflow          gradient: g · y · (1 - y)"""
-    return 0.5 * (1.0 + np.tanh(0.5 * x))
+    """y = 1/(1 + e⁻ˣ), below 0 as eˣ/(1 + eˣ), which keeps its digits          gradient: g · y · (1 - y)"""
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1.0) / (1.0 + e)
 
 
 @sigmoid.vjp

@@ -24,7 +24,7 @@ def _along(kernel: Any, axis: int, *arrays: Any) -> Any:
     """Run a kernel that works on the last axis along another one."""
     if axis in (-1, arrays[0].ndim - 1):
         return kernel(*arrays)
-    return np.moveaxis(kernel(*(np.moveaxis(a, axis, -1) for a in arrays)), -1, axis)
+    return np.array(np.moveaxis(kernel(*(np.moveaxis(a, axis, -1) for a in arrays)), -1, axis), order="C")
 
 
 def _rows_of_scores(rng: Rng) -> Samples:
@@ -86,8 +86,10 @@ def log_softmax_vjp(g, y, *, axis):
 
 @log_softmax.composite
 def log_softmax_composite(x, *, axis):
-    total = logsumexp(x, axis=(axis,), keepdims=True)
-    return x - where(equal(total, -math.inf), 0.0, total)
+    top = detach(amax(x, axis=(axis,), keepdims=True))
+    z = x - where(isfinite(top), top, 0.0)  # x − logsumexp(x) would round the logarithm to the digits of x
+    total = logsumexp(z, axis=(axis,), keepdims=True)
+    return z - where(equal(total, -math.inf), 0.0, total)
 
 
 @op("log_softmax_backward", samples=_gradient_and_scores)

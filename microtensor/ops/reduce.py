@@ -11,7 +11,7 @@ from microtensor import kernels
 from microtensor.engine import op
 from microtensor.ops.elementwise import exp
 from microtensor.ops.samples import Rng, Samples
-from microtensor.ops.select import cast, equal, where
+from microtensor.ops.select import cast, detach, equal, where
 from microtensor.ops.shape import expand, flip, permute, reshape
 
 
@@ -38,10 +38,55 @@ def reductions(rng: Rng) -> Samples:
     yield (rng.normal(size=()),), {"axis": None, "keepdims": False}
 
 
+FEW, AT_ONCE, WIDTH = 128, 32, 4096
+
+
+def _total(x: Any, axis: Any, keepdims: bool) -> Any:
+    """np.sum of floats, but with pairwise sums along every axis.
+
+    NumPy adds pairwise along the axis that is innermost in memory; along others it is a running sum, which in
+    float32 loses digits from a thousand rows and stands still at 2²⁴ ones.
+    """
+    axes = tuple(range(x.ndim)) if axis is None else tuple(sorted([a % x.ndim for a in _tuple(axis)]))
+    trailing = axes == tuple(range(x.ndim - len(axes), x.ndim))
+    if count(x.shape, axes) <= FEW or (trailing and x.flags.c_contiguous):
+        return np.sum(x, axis=axes, keepdims=keepdims)
+    for i, a in enumerate(axes):
+        x = np.expand_dims(_total_along(x, a), a) if keepdims else _total_along(x, a - i)
+    return x
+
+
+def _total_along(x: Any, a: int) -> Any:
+    """The sum along axis a, AT_ONCE slices in one go, then their sums likewise: a tree that n alone decides.
+
+    What is added in one go are several consecutive slices, WIDTH elements, so that loops are long and their
+    sums stay in the first-level cache.
+    """
+    shape, n = x.shape, x.shape[a]
+    if n <= FEW or not x.size or _innermost(x, a):
+        return np.add.reduce(x, axis=a)
+    slices = min(WIDTH // math.prod(shape[a + 1 :]) or 1, n // AT_ONCE)
+    done = n - n % (AT_ONCE * slices)
+    head = x if done == n else x[(slice(None),) * a + (slice(0, done),)]
+    head = head.reshape(*shape[:a], -1, AT_ONCE, slices, *shape[a + 1 :])  # a view, since it splits an axis
+    y = np.add.reduce(head, axis=a + 1).reshape(*shape[:a], done // AT_ONCE, *shape[a + 1 :])
+    y = _total_along(y, a)
+    return y if done == n else y + _total_along(x[(slice(None),) * a + (slice(done, n),)], a)
+
+
+def _innermost(x: Any, a: int) -> bool:
+    """Do neighbours along axis a lie side by side, and along no other axis?"""
+    if abs(x.strides[a]) != x.itemsize:
+        return False
+    return all(n == 1 or i == a or abs(x.strides[i]) > x.itemsize for i, n in enumerate(x.shape))
+
+
 @op("sum", label="Σ", samples=reductions)
 def sum(x, *, axis, keepdims):
     """y = Σ x over the axes; booleans and integers add up in int64          gradient: g, repeated"""
-    return np.sum(x, axis=axis, keepdims=keepdims, dtype=None if x.dtype.kind == "f" else np.int64)
+    if x.dtype.kind != "f":
+        return np.sum(x, axis=axis, keepdims=keepdims, dtype=np.int64)
+    return _total(x, axis, keepdims)
 
 
 @sum.vjp
@@ -52,12 +97,12 @@ def sum_vjp(g, x_shape, *, axis, keepdims):
 @op("mean", samples=reductions)
 def mean(x, *, axis, keepdims):
     """y = Σ x / n over the axes (NaN where n = 0)          gradient: g / n, repeated"""
-    return np.sum(x, axis=axis, keepdims=keepdims) * np.divide(1.0, count(x.shape, axis)).item()
+    return np.true_divide(_total(x, axis, keepdims), count(x.shape, axis))
 
 
 @mean.vjp
 def mean_vjp(g, x_shape, *, axis, keepdims):
-    return (expand(restore(g, x_shape, axis) * (1.0 / max(count(x_shape, axis), 1)), shape=x_shape),)
+    return (expand(restore(g, x_shape, axis) / max(count(x_shape, axis), 1), shape=x_shape),)
 
 
 @op("amax", label="max", samples=reductions)
@@ -144,14 +189,17 @@ def logsumexp(x, *, axis, keepdims):
 @logsumexp.vjp
 def logsumexp_vjp(g, x, y, *, axis, keepdims):
     top = restore(y, x.shape, axis)
-    weights = exp(x - where(equal(top, -math.inf), 0.0, top))  # a row of −∞ has weights 0, not NaN
-    return (restore(g, x.shape, axis) * weights,)
+    weights = exp(x - detach(where(equal(top, -math.inf), 0.0, top)))  # a row of −∞ has weights 0, not NaN
+    total = sum(weights, axis=axis, keepdims=True)  # 1, but for the digits that y lost to a large maximum
+    return (restore(g, x.shape, axis) * (weights / where(equal(total, 0.0), 1.0, total)),)
 
 
 @op("cumsum")
 def cumsum(x, *, axis):
     """yᵢ = Σ xⱼ over j ≤ i along one axis          gradient: Σ gⱼ over j ≥ i"""
-    return np.cumsum(x, axis=axis, dtype=None if x.dtype.kind == "f" else np.int64)
+    if x.dtype.kind != "f":
+        return np.cumsum(x, axis=axis, dtype=np.int64)
+    return np.cumsum(x, axis=axis, dtype=np.float64).astype(x.dtype, copy=False)  # float32 stops at 2²⁴ ones
 
 
 @cumsum.vjp
