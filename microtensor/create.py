@@ -56,7 +56,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     if isinstance(data, Tensor):
         data = data.array
     try:
-        array = dtypes.as_array(data)
+        array = dtypes.as_array(data, None if dtype is None else dtypes.checked("tensor", dtype))
     except ValueError as error:
         raise TypeError(
             f"tensor: the data is no rectangle of numbers ({error}); make all rows equally long"

@@ -72,9 +72,11 @@ def result_dtype(args: Sequence[Any]) -> np.dtype[Any]:
     return best
 
 
-def as_array(data: Any) -> np.ndarray[Any, Any]:
-    """Numbers, nested lists or anything array-like as an array of a dtype we compute in."""
+def as_array(data: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
+    """Numbers, nested lists or anything array-like as an array: of the given dtype, or one we compute in."""
     array = np.asarray(data)
+    if dtype is not None and array.dtype.kind in "biuf":  # at once: by way of float32 digits would be lost
+        return array.astype(dtype, copy=False)
     if not hasattr(data, "dtype") and not _holds_arrays(data) and (array.dtype == float64 or array.size == 0):
         array = array.astype(default)
     if array.dtype not in KNOWN:

@@ -127,6 +127,8 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         """The number of elements."""
         return self.array.size
 
+    nelement = numel
+
     def element_size(self) -> int:
         """Bytes per element."""
         return self.array.itemsize
@@ -278,9 +280,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     check_device("as_tensor", device)
     if isinstance(data, Tensor):
         return data if dtype is None else data.to(dtype)
-    array = dtypes.as_array(data)
-    if dtype is not None:
-        array = array.astype(dtypes.checked("as_tensor", dtype), copy=False)
+    array = dtypes.as_array(data, None if dtype is None else dtypes.checked("as_tensor", dtype))
     return _make(array, None, None)
 
 

@@ -88,6 +88,19 @@ def test_a_training_script(monkeypatch):
     same(ours, theirs, "training", 1e-9)
 
 
+def test_a_gpt_as_the_lecture_builds_it(monkeypatch):
+    ours, theirs = both("bigram", lambda m: m.GPTLanguageModel(), monkeypatch)
+    same(ours, theirs, "bigram", 1e-6)  # nine steps of AdamW multiply the rounding
+
+
+def test_an_mlp_and_its_backward_by_hand(monkeypatch):
+    theirs, ours = load("makemore", torch, monkeypatch), load("makemore", mt, monkeypatch)
+    weights = {name: value.double().numpy() for name, value in theirs.initial(torch).items()}
+    found = [m.run(initial(weights)) for m in (ours, theirs)]
+    same(*found, "makemore", 1e-9)
+    assert np.all(found[0]["checks"])
+
+
 def test_a_fresh_model_starts_at_the_loss_of_guessing(monkeypatch):
     ours = load("nanogpt", mt, monkeypatch).run(None, True)
     assert abs(ours["losses"][0] - np.log(11)) < 0.1

@@ -702,6 +702,21 @@ MADE: dict[str, Case] = {
     "normal": lambda t: (t.normal(0.0, 1.0, (2, 3)) * 0, t.normal(2, 3, size=(2,)) * 0),
     "no_such_device": lambda t: t.zeros(2, device="nowhere"),
     "unknown_argument": lambda t: t.zeros(2, colour="red"),
+    "exact": lambda t: (
+        t.tensor([0.1], dtype=t.float64),
+        t.tensor(0.1, dtype=t.float64),
+        t.as_tensor([[0.1]], dtype=t.float64),
+        t.zeros(2, dtype=t.float64).fill_(0.1),
+        t.ones(1, dtype=t.float64).new_tensor([0.1]),
+        t.full((1,), 0.1, dtype=t.float64),
+        t.zeros(2, dtype=t.float64).scatter(0, t.tensor([0]), 0.1),
+        t.zeros(2, dtype=t.float64).index_fill(0, t.tensor([0]), 0.1),
+        t.zeros(2, dtype=t.float64).masked_fill(t.tensor([True, False]), 0.1),
+        t.tensor([2**53 + 1], dtype=t.int64),
+        t.tensor([16777217], dtype=t.float64),
+        t.tensor([1.9, -1.9], dtype=t.int64),
+        t.tensor([0.0, 2.0], dtype=t.bool),
+    ),
     "numbers": lambda t: (t.tensor([t.pi, t.e, t.inf, -t.inf, t.nan]),),
     "finfo": lambda t: [
         t.tensor(float(v)) for v in (t.finfo(t.float32).min, t.finfo(t.float64).max, t.finfo(t.float32).eps)
@@ -731,7 +746,7 @@ MADE: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", MADE)
 def test_making(name):
-    agree(MADE[name], grad=False)
+    agree(MADE[name], grad=False, tolerance=1e-12 if name == "exact" else None)
 
 
 @pytest.mark.parametrize("where", ["cuda", "cuda:0", "mps", "meta"])

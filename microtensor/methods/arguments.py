@@ -79,10 +79,13 @@ def _index_part(part: Any) -> Any:
         return int(part)
     if isinstance(part, engine.Tensor):
         part = part.array
-    elif isinstance(part, list | bool):
+    elif isinstance(part, list | tuple | range | bool):
         part = np.asarray(part, dtype=None if part else np.int64)
-    if isinstance(part, np.ndarray) and part.dtype.kind not in "iub":
-        raise IndexError(f"index: {part.dtype} cannot index; use integers or booleans")
+    if part is None or part is Ellipsis or isinstance(part, slice):
+        return part
+    if not isinstance(part, np.ndarray) or part.dtype.kind not in "iub":
+        kind = getattr(part, "dtype", type(part).__name__)
+        raise IndexError(f"index: {kind} cannot index; use integers, slices or booleans")
     return part
 
 
@@ -122,7 +125,7 @@ def as_operand(value: Any, dtype: dtypes.DType) -> Any:
     """A tensor as it is; anything else as a tensor of dtype."""
     if isinstance(value, engine.Tensor):
         return value
-    return engine.make(dtypes.as_array(value).astype(dtype, copy=False), None, None)
+    return engine.make(dtypes.as_array(value, dtype), None, None)
 
 
 class device(str):

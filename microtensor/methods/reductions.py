@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -202,3 +204,21 @@ class Reductions:
         """Are all elements true?"""
         found = np.all(self.array, axis=as_axes("all", self, dim), keepdims=keepdim)
         return engine.make(np.asarray(found), None, None)
+
+
+def _as_numpy_spells(method: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch takes NumPy's axis and keepdims, too."""
+
+    @functools.wraps(method)
+    def either(self: Any, *args: Any, **options: Any) -> Any:
+        if options:
+            options = {
+                {"axis": "dim", "keepdims": "keepdim"}.get(name, name): v for name, v in options.items()
+            }
+        return method(self, *args, **options)
+
+    return either
+
+
+for _name in "sum mean var std norm amax amin max min prod logsumexp argmax argmin any all".split():  # noqa: SIM905
+    setattr(Reductions, _name, _as_numpy_spells(getattr(Reductions, _name)))
