@@ -242,9 +242,8 @@ def tanh_vjp(g, y):
 
 @op("sigmoid", floats=True, samples=one)
 def sigmoid(x):
-    """y = 1/(1 + e⁻ˣ), below 0 as eˣ/(1 + eˣ), which keeps its digits          gradient: g · y · (1 - y)"""
-    e = np.exp(-np.abs(x))
-    return np.where(x < 0, e, 1.0) / (1.0 + e)
+    """y = 1/(1 + e⁻ˣ), 0 where that is no normal number          gradient: g · y · (1 - y)"""
+    return 1.0 / (1.0 + np.exp(-x))  # (1 + tanh(x/2))/2 is 0 from −18 in float32; where e⁻ˣ overflows, y is 0
 
 
 @sigmoid.vjp
