@@ -101,6 +101,11 @@ def test_an_mlp_and_its_backward_by_hand(monkeypatch):
     assert np.all(found[0]["checks"])
 
 
+def test_pieces_of_transformers_as_libraries_write_them(monkeypatch):
+    theirs, ours = load("pieces", torch, monkeypatch), load("pieces", mt, monkeypatch)
+    same(ours.run(None), theirs.run(None), "pieces", 1e-6)  # the rotary angles are float32
+
+
 def test_a_fresh_model_starts_at_the_loss_of_guessing(monkeypatch):
     ours = load("nanogpt", mt, monkeypatch).run(None, True)
     assert abs(ours["losses"][0] - np.log(11)) < 0.1
