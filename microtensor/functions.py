@@ -59,11 +59,18 @@ def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
     return cat(xs, dim)
 
 
-def where(condition: Any, input: Any, other: Any) -> Tensor:
-    """input where condition is True, else other; all broadcast. Gradients are selected, never multiplied."""
+def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """input where condition is True, else other; all broadcast. Gradients are selected, never multiplied.
+
+    With the condition alone: the places where it is True, one vector per axis, as x[…] takes them.
+    """
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if input is None or other is None:
+        raise TypeError("where: takes a condition, or a condition and two values; give input and other")
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         input = as_tensor(input)
-    return ops.where(as_mask("where", condition), input, other)  # type: ignore[no-any-return]
+    return ops.where(as_mask("where", condition), input, other)
 
 
 class cuda:

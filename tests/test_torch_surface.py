@@ -133,6 +133,8 @@ def test_count_nonzero_and_nonzero():
     ]:
         agree(lambda t, x: (t.nonzero(x), x.nonzero()), x, grad=False)
         agree(lambda t, x: x.nonzero(as_tuple=True), x, grad=False)
+        agree(lambda t, x: t.where(x != 0), x, grad=False)
+        agree(lambda t, x: t.where(x != 0, 1.0), x, grad=False)
         agree(lambda t, x: t.count_nonzero(x), x, grad=False)
     agree(lambda t, x: (x.count_nonzero(0), x.count_nonzero(dim=(0, 1))), np.eye(3), grad=False)
     agree(lambda t, x: x[x.nonzero(as_tuple=True)], np.array([[1.0, 0.0], [0.0, 2.0]]))
