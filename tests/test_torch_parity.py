@@ -349,6 +349,9 @@ def test_functions_along_an_axis(name, rng):
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
 def test_softmax_of_huge_and_infinite_scores(name):
     x = np.array([[1e4, 0.0, -1e4], [-math.inf, 0.0, 1.0], [-1e30, -1e30, -1e30]])
+    if name == "logsumexp":  # of three times −1e30 PyTorch's gradient is 1 for each, ours 1/3
+        agree(lambda t, x: getattr(t, name)(x, -1), x, grad=False)
+        x = x[:2]
     agree(lambda t, x: getattr(t, name)(x, -1), x)
     agree(lambda t, x: getattr(t, name)(x, -1), x.astype(np.float32))
     if name == "logsumexp":
