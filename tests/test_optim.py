@@ -196,6 +196,19 @@ def test_a_gradient_of_another_shape_is_refused():
         optim.AdamW([p]).step()
 
 
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+@pytest.mark.parametrize("bad", [[[1.0, 2.0]], [1.0]])
+def test_a_refused_step_leaves_every_parameter_as_it_was(kind, bad):
+    p, q = leaf([1.0, 2.0]), leaf([1.0, 2.0])
+    optimizer = kind([{"params": [p]}, {"params": [q]}], lr=0.1)
+    give(p, [1.0, 1.0])
+    give(q, bad)
+    with pytest.raises(ValueError, match=r"set p\.grad to a tensor like p"):
+        optimizer.step()
+    assert p.tolist() == [1.0, 2.0]
+    assert not optimizer.state
+
+
 @pytest.mark.parametrize(("kind", "options"), [(optim.SGD, {"momentum": 0.9}), (optim.AdamW, {})])
 def test_a_model_that_changes_its_dtype_between_steps_is_refused(kind, options):
     model = nn.Linear(2, 1)
@@ -258,13 +271,14 @@ def test_a_state_dict_has_pytorchs_layout():
 def test_a_state_that_does_not_fit_changes_nothing():
     params, optimizer = trained(optim.AdamW)
     before = optimizer.state_dict()
-    wrong = [optimizer.state_dict() for _ in range(6)]
+    wrong = [optimizer.state_dict() for _ in range(7)]
     wrong[0]["param_groups"].append(wrong[0]["param_groups"][0])
     wrong[1]["param_groups"][0]["params"].append(3)
     wrong[2]["state"][1]["exp_avg"] = mt.zeros(5)
     wrong[3]["state"][7] = wrong[3]["state"][0]
     del wrong[4]["state"][0]["step"]
     del wrong[5]["param_groups"][0]["betas"]
+    wrong[6]["state"][1]["step"] = "many"
     texts = (
         "2 parameter groups, not 1",
         "4 parameters, not 3",
@@ -272,6 +286,7 @@ def test_a_state_that_does_not_fit_changes_nothing():
         "parameter 7",
         "no step",
         "'betas'",
+        "step of parameter 1 is 'many'",
     )
     for state, text in zip([*wrong, {}], [*texts, "param_groups"], strict=True):
         state.setdefault("param_groups", [{}])[0]["lr"] = 9.0
@@ -365,6 +380,36 @@ def test_a_schedules_foreign_state_is_refused():
     schedule = lrs.StepLR(optimizer, 3)
     with pytest.raises(ValueError, match="step_size"):
         schedule.load_state_dict(lrs.CosineAnnealingLR(optimizer, 3).state_dict())
+
+
+def test_two_schedules_that_step_one_optimizer_are_refused():
+    optimizer = optim.SGD([leaf([1.0])], lr=1.0)
+    first, second = lrs.LinearLR(optimizer, 0.1), lrs.StepLR(optimizer, 3)
+    first.step()
+    rate = optimizer.param_groups[0]["lr"]
+    with pytest.raises(
+        RuntimeError, match=r"StepLR: a LinearLR steps this optimiser already.*; join them with Seq"
+    ):
+        second.step()
+    assert (second.last_epoch, optimizer.param_groups[0]["lr"]) == (0, rate)
+    first.step()
+
+
+def test_a_schedule_may_follow_one_that_is_gone_and_copies_are_apart():
+    optimizer = optim.SGD([leaf([1.0])], lr=1.0)
+    schedule = lrs.LinearLR(optimizer, 0.1)
+    schedule.step()
+    copied = copy.deepcopy(schedule)
+    copied.step()
+    assert copied.optimizer is not optimizer
+    schedule = lrs.StepLR(optimizer, 3)
+    schedule.step()
+    other = optim.SGD([leaf([1.0])], lr=1.0)
+    parts = [lrs.LinearLR(other, 0.1), lrs.StepLR(other, 3)]
+    joined = lrs.SequentialLR(other, parts, [2])
+    joined.step()
+    with pytest.raises(RuntimeError, match="a SequentialLR steps"):
+        parts[0].step()
 
 
 # --- against PyTorch ----------------------------------------------------------------------------------------

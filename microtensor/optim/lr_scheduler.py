@@ -1,13 +1,15 @@
 """Learning rate schedules: lr as a function of the number of steps taken. Call `step()` after the optimiser.
 
 Each class states its formula with t, the number of `step()` calls so far. The rates are computed from t and
-the initial rate alone, so that nothing accumulates; PyTorch's differ from them by rounding.
+the initial rate alone, so that nothing accumulates; PyTorch's differ from them by rounding. One schedule
+steps an optimiser: a second would overwrite the first one's rates (PyTorch multiplies their factors).
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,6 +26,10 @@ __all__ = [
     "StepLR",
     "noam",
 ]
+
+
+# optimiser → the schedule that steps it; for a schedule that is gone another may come
+_in_charge: weakref.WeakKeyDictionary[Optimizer, weakref.ref[LRScheduler]] = weakref.WeakKeyDictionary()
 
 
 class LRScheduler:
@@ -63,11 +69,29 @@ class LRScheduler:
         return list(self._last_lr)
 
     def step(self) -> None:
-        """t ← t + 1, and set the rates of that t."""
+        """t ← t + 1, and set the rates of that t.
+
+        Raises: RuntimeError if another schedule steps the same optimiser.
+        """
+        if hasattr(self, "_last_lr"):  # not while being made: the parts of SequentialLR are made, not stepped
+            self._take_charge()
         self.last_epoch += 1
         self._last_lr = [float(lr) for lr in self.get_lr()]
         for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
             group["lr"] = lr
+
+    def _take_charge(self) -> None:
+        held = _in_charge.get(self.optimizer)
+        other = None if held is None else held()
+        if other is self:
+            return
+        if other is not None and other.optimizer is self.optimizer:
+            raise RuntimeError(
+                f"{type(self).__name__}: a {type(other).__name__} steps this optimiser already, and each "
+                f"would overwrite the other's rates; join them with SequentialLR, multiply their factors in "
+                f"one LambdaLR, or delete the one that has done its part"
+            )
+        _in_charge[self.optimizer] = weakref.ref(self)
 
     def state_dict(self) -> dict[str, Any]:
         """All of its numbers, copied; not the optimiser and no functions."""

@@ -125,19 +125,21 @@ class Optimizer:
         """Update every parameter that has a gradient, in place; the others neither move nor decay.
 
         closure: computes the gradients again and returns the loss, which step then returns.
-        Raises: ValueError if a gradient has not its parameter's shape and dtype.
+        Raises: ValueError if a gradient has not its parameter's shape and dtype, nothing being changed.
         """
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        for p in self._params():  # all before any: a refusal leaves every parameter as it was
+            if p.grad is not None:
+                self._check_slots(p, self.state.get(p, {}))
+                self._check_gradient(p, p.grad.array)
         for group in self.param_groups:
             options = {**group, "lr": float(group["lr"])} if "lr" in group else group
             for p in group["params"]:
                 if p.grad is not None:
-                    state = self.state[p]
-                    self._check_slots(p, state)
-                    self._update(p.array, self._gradient(p), state, options)
+                    self._update(p.array, p.grad.array, self.state[p], options)
                     p.version[0] += 1
         return loss
 
@@ -151,15 +153,12 @@ class Optimizer:
                     f"make the optimiser after changing the model"
                 )
 
-    def _gradient(self, p: Tensor) -> Array:
-        assert p.grad is not None
-        g = p.grad.array
+    def _check_gradient(self, p: Tensor, g: Array) -> None:
         if g.shape != p.array.shape or g.dtype != p.array.dtype:
             raise ValueError(
                 f"{self._name}: a parameter is {p.dtype}{p.shape} but its gradient {g.dtype}{g.shape}; "
                 f"set p.grad to a tensor like p"
             )
-        return g
 
     def _update(self, p: Array, g: Array, state: dict[str, Any], group: dict[str, Any]) -> None:
         """Change p in place by its gradient g, which may be shared and must stay as it is."""
@@ -235,6 +234,8 @@ class Optimizer:
 
     def _slot_faults(self, i: int, p: Tensor, saved: Mapping[str, Any]) -> list[str]:
         faults = [f"parameter {i} has no {name}" for name in self.counts if name not in saved]
+        faults += [f"{name} of parameter {i} is {saved[name]!r}, no number" for name in self.counts
+                   if name in saved and not hasattr(saved[name], "__int__")]  # fmt: skip
         for name in self.slots:
             value = saved.get(name)
             shape = getattr(value, "shape", None)
