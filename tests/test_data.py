@@ -213,6 +213,37 @@ def test_a_resumed_loader_goes_on_with_the_same_batches(stop, shuffle, own, drop
     assert batches(again, 18 - stop) == want[stop:]
 
 
+@given(own=st.booleans(), before=st.integers(0, 7))
+def test_a_loader_saved_before_its_first_batch_keeps_the_order_it_drew(own, before):
+    def make(seed):
+        mt.manual_seed(seed)
+        return DataLoader(range(12), 4, shuffle=True, generator=generator(seed) if own else None)
+
+    loader = make(1)
+    batches(loader, before)
+    epoch = iter(loader)
+    state, rng = loader.state_dict(), mt.get_rng_state()
+    want = [batch.tolist() for batch in epoch] + batches(loader, 4)
+    again = make(99)
+    again.load_state_dict(state)
+    mt.set_rng_state(rng)
+    assert batches(again, 7) == want
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("seed", "x"), ("batch", -1), ("batch", None), ("seed", 1.5), ("generator", mt.zeros(3))],
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(entry, value):
+    loader = DataLoader(range(6), 2, shuffle=True, generator=generator())
+    before = loader.state_dict()
+    with pytest.raises(ValueError, match="its"):
+        loader.load_state_dict({**before, "batch": 1, "seed": 5, entry: value})
+    after = loader.state_dict()
+    assert after["generator"].tolist() == before["generator"].tolist()
+    assert (after["seed"], after["batch"]) == (None, 0)
+
+
 def test_a_loader_at_the_end_of_an_epoch_resumes_with_the_end():
     loader = DataLoader(range(4), 2)
     for _ in loader:

@@ -112,7 +112,9 @@ class DataLoader:
         if self.generator is not None:
             self.generator.set_state(_array(state_dict["generator"]))
         self._seed, self._given = state_dict["seed"], int(state_dict["batch"])
-        self._resuming = self._given > 0
+        self._resuming = (
+            self._given > 0 or self._seed is not None
+        )  # the order is drawn before the first batch
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Raise the ValueError that load_state_dict would raise; change nothing."""
@@ -127,9 +129,27 @@ class DataLoader:
         ]
         if (own["generator"] is None) != (state_dict["generator"] is None):
             faults.append("one has a generator of its own and one has none")
+        faults += _damage(state_dict)
         if faults:
             raise ValueError(f"DataLoader: the saved state is of another loader: {'; '.join(faults)}; "
                              f"make the loader as it was when saved")  # fmt: skip
+
+
+def _damage(state_dict: Mapping[str, Any]) -> list[str]:
+    """What no state_dict() ever held, such as a position before the first batch."""
+    seed, given, generator = (state_dict[name] for name in ("seed", "batch", "generator"))
+    faults = [] if seed is None or _is_count(seed) else [f"its seed is {seed!r}"]
+    faults += [] if _is_count(given) else [f"its batch is {given!r}"]
+    if generator is not None:
+        try:
+            Generator().set_state(_array(generator))
+        except (ValueError, TypeError):
+            faults.append("its generator's state is damaged")
+    return faults
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
