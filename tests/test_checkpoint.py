@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 import microtensor as mt
 from microtensor import nn, optim
 from microtensor.data import DataLoader
-from microtensor.train import load, load_checkpoint, save, save_checkpoint, serialize
+from microtensor.train import files, load, load_checkpoint, save, save_checkpoint, serialize
 
 
 @pytest.fixture
@@ -130,11 +130,100 @@ def test_what_cannot_be_stored_is_named_and_no_file_is_made(tree, text, path):
     assert not list(path.parent.iterdir())
 
 
+def nested(depth, make=lambda x: [x]):
+    value = 0
+    for _ in range(depth):
+        value = make(value)
+    return value
+
+
+def cyclic(make, put):
+    inner = make()
+    put(inner, {"x": [inner]})
+    return {"a": inner}
+
+
+@pytest.mark.parametrize(
+    ("tree", "text"),
+    [
+        ({"a": [1, 10**4300]}, r"a\.1 is an integer that has 14285 bits"),
+        ({"a": {-(10**5000): 1}}, "a has a key that has 16610 bits"),
+        ({"a": ["\ud800"]}, r"a\.0 is a string that is no Unicode text: '\\ud800'"),
+        ({"a": {"\udfff": 1}}, "a has a key that is no Unicode text"),
+        (nested(5000), r"0\.0\..*… is nested 100 deep"),
+        (nested(5000, lambda x: {"k": x}), r"k\.k\..*… is nested 100 deep"),
+        (cyclic(list, list.append), r"a\.0\.x\.0 contains itself"),
+        (cyclic(dict, lambda d, x: d.update(y=x)), r"a\.y\.x\.0 contains itself"),
+    ],
+)
+def test_a_value_that_cannot_be_written_is_named_and_no_file_is_made(tree, text, path):
+    with pytest.raises(ValueError, match=rf"save: {text}.*;"):
+        save(tree, path)
+    assert not list(path.parent.iterdir())
+
+
+def test_the_largest_values_that_are_taken_come_back(path):
+    shared = [1]
+    tree = {
+        "n": [2**14284 - 1, -(10**4299)],
+        "deep": nested(98),
+        "tuple": nested(98, lambda x: (x,)),
+        "s": "\U0010ffff",
+    }
+    save({**tree, "twice": [shared, shared]}, path)
+    assert same(load(path), {**tree, "twice": [[1], [1]]})
+
+
+def test_an_empty_path_or_a_folder_is_said(tmp_path):
+    with pytest.raises(ValueError, match="save: the path is empty; give"):
+        save(1, "")
+    with pytest.raises(IsADirectoryError, match="is a folder; give"):
+        save(1, tmp_path)
+    assert not list(tmp_path.iterdir())
+    save(1, os.fsencode(tmp_path / "a"))
+    assert load(tmp_path / "a") == 1
+
+
 def test_a_missing_folder_or_file_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder"):
         save({}, tmp_path / "missing" / "a.safetensors")
     with pytest.raises(FileNotFoundError, match="no file"):
         load(tmp_path / "a.safetensors")
+
+
+# --- dtypes that NumPy has not ------------------------------------------------------------------------------
+
+
+def write_raw(path, tensors, metadata=None):
+    """A safetensors file of {name: (dtype, shape, bytes)}."""
+    header, data = ({"__metadata__": metadata} if metadata else {}), b""
+    for name, (dtype, shape, raw) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def test_bfloat16_is_read_as_the_same_numbers_in_float32(path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file as save_torch
+
+    values = torch.randn(3, 5).bfloat16()
+    values[0] = torch.tensor([math.inf, -math.inf, 0.0, -0.0, 1e-40])
+    save_torch({"w": values, "other": torch.ones(2), "empty": values[:0], "one": values[1, 0].clone()}, path)
+    found = load(path)
+    assert found["w"].dtype == mt.float32
+    for name in ("w", "empty", "one"):
+        want = {"w": values, "empty": values[:0], "one": values[1, 0]}[name].float().numpy()
+        assert found[name].array.tobytes() == want.tobytes()
+        assert found[name].shape == want.shape
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("F8_E4M3", 1), ("F8_E5M2", 1), ("F8_E8M0", 1), ("C64", 8)])
+def test_a_dtype_that_cannot_be_read_is_named(dtype, size, path):
+    write_raw(path, {"a": ("F32", [1], bytes(4)), "w": (dtype, [2], bytes(2 * size))})
+    with pytest.raises(ValueError, match=rf"tensor 'w' of .* is {dtype}, .*; convert it to float32"):
+        load(path)
 
 
 # --- damage -------------------------------------------------------------------------------------------------
@@ -184,15 +273,54 @@ def test_a_file_of_a_later_format_is_refused(path):
         load(path)
 
 
+def forge(path, structure, tensors=None):
+    """A file with a valid checksum that save() would not have written."""
+    arrays = tensors or {}
+    text = structure if isinstance(structure, str) else json.dumps(structure)
+    ours = {"version": 1, "sha256": serialize._digest(text, arrays), "structure": text}
+    save_file(arrays, path, {"microtensor": json.dumps(ours)})
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        {"$tensor": "missing"},
+        {"$array": ["w"]},
+        {"$tuple": 3},
+        {"$dict": [[1, 2, 3]]},
+        {"$dict": [[[], 2]]},
+        {"$float": []},
+        {"$float": 10**400},
+        {"$other": 1},
+        "{",
+        "[" * 100_000,
+        '{"a":' * 3000 + "1" + "}" * 3000,
+        "1" * 5000,
+    ],
+    ids=lambda s: str(s)[:20],
+)
+def test_a_forged_structure_is_refused(structure, path):
+    forge(path, structure, {"w": np.ones(2)})
+    with pytest.raises(ValueError, match=r"the structure of .* was not written by save"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "3", "null", '{"version": 1, "structure": "\\ud800"}'])
+def test_forged_metadata_is_refused(text, path):
+    save_file({}, path, {"microtensor": text})
+    with pytest.raises(ValueError, match="load: "):
+        load(path)
+
+
 def test_a_write_that_breaks_off_leaves_the_old_file(path, monkeypatch):
     save({"a": 1}, path)
 
-    def half(arrays, temporary, metadata):
-        with open(temporary, "wb") as file:
-            file.write(b"half")
+    def half(descriptor, content):
+        with open(descriptor, "wb") as file:
+            file.write(content[: len(content) // 2])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(serialize, "save_file", half)
+    monkeypatch.setattr(files, "_fill", half)
     with pytest.raises(KeyboardInterrupt):
         save({"a": 2}, path)
     assert load(path) == {"a": 1}
@@ -211,19 +339,19 @@ def test_the_new_file_is_on_the_disk_before_it_takes_the_name(path, monkeypatch)
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
-from microtensor.train import serialize
+from microtensor.train import files, serialize
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-def half(arrays, temporary, metadata):
-    open(temporary, "wb").write(b"half")
+def half(descriptor, content):
+    os.write(descriptor, b"half")
     die()
 
 def after(real):
     return lambda *a: (real(*a), die())
 
-moments = [(serialize, "save_file", half), (os, "fsync", die), (os, "replace", die),
+moments = [(files, "_fill", half), (os, "fsync", die), (os, "replace", die),
            (os, "replace", after(os.replace)), (os, "fsync", after(os.fsync))]
 for i, (module, name, replacement) in enumerate(moments):
     path = os.path.join(sys.argv[1], f"{{i}}.safetensors")
@@ -237,6 +365,9 @@ for i, (module, name, replacement) in enumerate(moments):
     print(serialize.load(path)["a"], end=" ")
     serialize.save({{"a": 3}}, path)  # what the killed process left behind is not in the way
     assert serialize.load(path) == {{"a": 3}}
+left = [name for name in os.listdir(sys.argv[1]) if not name.endswith(".safetensors")]
+files.sweep(sys.argv[1])
+print(len(left), len(os.listdir(sys.argv[1])))
 """
 
 
@@ -246,7 +377,7 @@ def test_a_kill_at_each_moment_of_writing_leaves_the_old_or_the_new_file(tmp_pat
     command = [sys.executable, "-W", "ignore", "-c", KILLED.format(root=root), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout.split() == ["1", "1", "1", "2", "1"]
+    assert done.stdout.split() == ["1", "1", "1", "2", "1", "4", "5"]  # sweep() leaves the files alone
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------
@@ -361,6 +492,49 @@ def test_a_file_that_is_no_checkpoint_or_a_later_one_is_refused(path):
     save({"checkpoint": 2}, path)
     with pytest.raises(ValueError, match="version 2, this program reads 1"):
         load_checkpoint(path)
+
+
+FORGERIES = {
+    "step": ["x", True, None],
+    "model": [[], {"a": 1}, None],
+    "optimizer": [3, {}, {"class": "AdamW", "state": 3},
+                  {"class": "AdamW", "state": {"state": 3, "param_groups": [3]}},
+                  {"class": "AdamW", "state": {"state": {0: 3}, "param_groups": [{"params": [0]}]}}],
+    "scheduler": [3, {"class": "StepLR", "state": 3}, {"class": "StepLR", "state": {"base_lrs": 3}}],
+    "loader": [3, {}, {"seed": "x", "batch": 0, "generator": mt.zeros(3), "dataset": 10, "batch_size": 2,
+                       "shuffle": True}],
+    "random": [3, {}, {"default": 3}, {"default": mt.zeros(3)}, {"default": {"bit_generator": "PCG64"}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", [*FORGERIES, "missing", "more"])
+def test_a_forged_checkpoint_is_refused_and_changes_nothing(entry, path):
+    model, optimizer, scheduler, loader = mine = parts()
+    train(*mine)
+    save_checkpoint(path, model, optimizer, scheduler=scheduler, loader=loader)
+    content = load(path)
+    before = values(model), optimizer.state_dict(), scheduler.state_dict(), loader.state_dict()
+    with mt.no_grad():
+        content["model"]["0.bias"].add_(1.0)  # were it restored, it would be seen
+    for value in FORGERIES.get(entry, [None]):
+        forged = {**content, entry: value}
+        if entry == "missing":
+            del forged["missing"], forged["extra"]
+        save(forged, path)
+        with pytest.raises(ValueError, match=r"load_checkpoint: .*;"):
+            load_checkpoint(path).restore(model, optimizer, scheduler=scheduler, loader=loader, generators={})
+        after = values(model), optimizer.state_dict(), scheduler.state_dict(), loader.state_dict()
+        assert same(after, before)
+
+
+def test_a_damaged_state_of_a_numpy_generator_is_refused(path):
+    old = np.random.default_rng(2)
+    save_checkpoint(path, parts()[0], generators={"old": old})
+    content = load(path)
+    content["random"]["old"]["state"] = 3
+    save(content, path)
+    with pytest.raises(ValueError, match="its random state 'old' is damaged"):
+        load_checkpoint(path).restore(generators={"old": old})
 
 
 def test_tied_weights_stay_tied(path):

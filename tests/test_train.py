@@ -3,11 +3,13 @@
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -263,6 +265,9 @@ def test_sigkill_at_any_moment_leaves_a_checkpoint_that_loads(tmp_path):
     trainer.load()
     assert trainer.step >= 10
     assert len(trainer.checkpoints.steps()) <= 3
+    trainer.max_steps = trainer.step + 1
+    trainer.fit()  # takes over the lock of the killed process, and clears away what it left
+    assert {path.suffix for path in tmp_path.iterdir()} == {".safetensors", ".jsonl"}
     logged = [json.loads(line)["step"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert logged == list(range(1, trainer.step + 1))
     whole = build(max_steps=trainer.step)
@@ -394,7 +399,7 @@ def test_one_file_is_replaced_by_each_checkpoint(tmp_path):
     build(checkpoint=path, checkpoint_every=5, config={"a": 1}).fit()
     found = load_checkpoint(path)
     assert (found.step, found.config) == (12, {"a": 1})
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.jsonl", "run.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.jsonl", "run.safetensors"]
 
 
 def test_a_new_run_does_not_overwrite_an_old_one(tmp_path):
@@ -451,3 +456,18 @@ def test_a_loader_without_batches_is_refused():
     assert [next(stream), next(stream)] == [1, 2]
     with pytest.raises(ValueError, match="iterated again"):
         next(stream)
+
+
+def test_every_name_of_ours_in_a_message_exists():
+    """Messages of training name cures, such as mt.load; a cure that does not exist is none."""
+    package = Path(mt.__file__).parent
+    files = [path for room in ("train", "optim", "data") for path in (package / room).glob("*.py")]
+    named = {
+        name for path in files for name in re.findall(r"\bmt((?:\.[A-Za-z_]\w*)+)", path.read_text("utf-8"))
+    }
+    assert ".autograd.set_detect_anomaly" in named
+    for name in named:
+        found = mt
+        for part in name[1:].split("."):
+            assert hasattr(found, part), f"mt{name}"
+            found = getattr(found, part)

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from microtensor.nn import Module
-from microtensor.random import default_generator
 from microtensor.tensor import Tensor
-from microtensor.train.generators import Generators, get_state, random_faults, set_state
-from microtensor.train.serialize import Path, load, save
+from microtensor.train.generators import Generators, get_state, named_generators, random_faults, set_state
+from microtensor.train.serialize import Path, check_storable, load, save
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "check_checkpoint", "load_checkpoint", "save_checkpoint"]
 
 VERSION = 1  # of what a checkpoint holds; the file's layout has a version of its own
 
@@ -57,7 +56,7 @@ class Checkpoint:
         """
         given = {"optimizer": optimizer, "scheduler": scheduler, "loader": loader}
         given = {name: obj for name, obj in given.items() if obj is not None}
-        random = None if generators is None else {"default": default_generator, **generators}
+        random = None if generators is None else named_generators(generators)
         faults = [] if model is None else _model_faults(model, self.model)
         faults += [fault for name, obj in given.items() for fault in self._state_faults(name, obj)]
         faults += [] if random is None else random_faults(random, self.random)
@@ -71,9 +70,7 @@ class Checkpoint:
             model.load_state_dict(self.model)
         for name, obj in given.items():
             obj.load_state_dict(self._state(name))
-        for name, generator in (
-            random or {}
-        ).items():  # last: nothing above may draw from a restored generator
+        for name, generator in (random or {}).items():  # last: nothing above may draw from a restored one
             set_state(generator, self.random[name])
 
     def _state(self, name: str) -> Any:
@@ -90,6 +87,8 @@ class Checkpoint:
             getattr(obj, "check_state_dict", lambda _: None)(self._state(name))
         except ValueError as error:
             return [str(error).partition(";")[0]]
+        except (TypeError, LookupError, AttributeError) as error:  # of another form than any state of obj
+            return [f"its {name} has a damaged state ({type(error).__name__}: {error})"]
         return []
 
 
@@ -112,21 +111,47 @@ def save_checkpoint(
     values, given back as dicts. extra: the same, for what else you need.
     Raises: TypeError naming what cannot be stored.
     """
+    save(_content(model, optimizer, scheduler, loader, step, generators, config, extra), path)
+
+
+def check_checkpoint(
+    model: Module,
+    optimizer: Any = None,
+    *,
+    scheduler: Any = None,
+    loader: Any = None,
+    step: int = 0,
+    generators: Generators | None = None,
+    config: Any = None,
+    extra: Any = None,
+) -> None:
+    """Raise the error that `save_checkpoint` would raise for what cannot be stored; write nothing."""
+    check_storable(_content(model, optimizer, scheduler, loader, step, generators, config, extra))
+
+
+def _content(
+    model: Module,
+    optimizer: Any,
+    scheduler: Any,
+    loader: Any,
+    step: int,
+    generators: Any,
+    config: Any,
+    extra: Any,
+) -> dict[str, Any]:
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         config = dataclasses.asdict(config)
-    random = {"default": default_generator, **(generators or {})}
-    content = {
+    return {
         "checkpoint": VERSION,
         "step": step,
         "model": model.state_dict(),
         "optimizer": _named_state(optimizer),
         "scheduler": _named_state(scheduler),
         "loader": None if loader is None else loader.state_dict(),
-        "random": {name: get_state(name, generator) for name, generator in random.items()},
+        "random": {name: get_state(name, g) for name, g in named_generators(generators).items()},
         "config": config,
         "extra": extra,
     }
-    save(content, path)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -144,7 +169,27 @@ def load_checkpoint(path: Path) -> Checkpoint:
             f"load_checkpoint: {str(path)!r} has version {version}, this program reads {VERSION}; "
             f"use the microtensor that wrote it"
         )
+    if not _is_whole(content):
+        raise ValueError(
+            f"load_checkpoint: {str(path)!r} was not written by save_checkpoint: an entry is missing or of "
+            f"another type; use another copy"
+        )
     return Checkpoint(path=str(path), **content)
+
+
+def _is_whole(content: Mapping[str, Any]) -> bool:
+    """Whether it has the entries of a checkpoint, each of its type."""
+    if set(content) != {field.name for field in dataclasses.fields(Checkpoint)} - {"path"}:
+        return False
+    model, random = content["model"], content["random"]
+    named = [content[name] for name in ("optimizer", "scheduler") if content[name] is not None]
+    return (
+        type(content["step"]) is int
+        and isinstance(model, dict)
+        and all(isinstance(t, Tensor) for t in model.values())
+        and isinstance(random, dict)
+        and all(isinstance(state, dict) and set(state) == {"class", "state"} for state in named)
+    )
 
 
 def _named_state(obj: Any) -> dict[str, Any] | None:

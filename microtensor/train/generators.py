@@ -7,12 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from microtensor.random import Generator
+from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor, as_tensor
 
-__all__ = ["Generators", "get_state", "random_faults", "set_state"]
+__all__ = ["Generators", "get_state", "named_generators", "random_faults", "set_state"]
 
 Generators = Mapping[str, Generator | np.random.Generator]
+
+
+def named_generators(generators: Generators | None) -> dict[str, Any]:
+    """The generators with the default one under its name, "default", which is refused for another."""
+    if generators and generators.get("default", default_generator) is not default_generator:
+        raise ValueError('generators: the name "default" is the default generator\'s; choose another')
+    return {"default": default_generator, **(generators or {})}
 
 
 def get_state(name: str, generator: Any) -> Any:
@@ -45,8 +52,22 @@ def random_faults(generators: Mapping[str, Any], saved: Mapping[str, Any]) -> li
     ]
     for name in generators:
         if name in saved:
-            own, state = get_state(name, generators[name]), saved[name]
-            same = isinstance(own, Tensor) == isinstance(state, Tensor)
-            if not same or (isinstance(own, dict) and own["bit_generator"] != state["bit_generator"]):
-                faults.append(f"its random state {name!r} is of another kind of generator")
+            fault = _state_fault(generators[name], saved[name])
+            faults += [f"its random state {name!r} {fault}"] if fault else []
     return faults
+
+
+def _state_fault(generator: Any, state: Any) -> str:
+    """Tries the state on a new generator of the same kind."""
+    if isinstance(generator, Generator) != isinstance(state, Tensor):
+        return "is of another kind of generator"
+    try:
+        if isinstance(generator, Generator):
+            Generator().set_state(state.array)
+        elif generator.bit_generator.state["bit_generator"] != state["bit_generator"]:
+            return "is of another kind of generator"
+        else:
+            type(generator.bit_generator)().state = state
+    except (ValueError, TypeError, LookupError, OverflowError):
+        return "is damaged"
+    return ""

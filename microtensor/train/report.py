@@ -7,10 +7,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from typing import TextIO
 
 from tqdm import tqdm
 
-from microtensor.train.serialize import replace_file
+from microtensor.train.files import replace_file
 
 __all__ = ["Meter", "Report", "trim_log"]
 
@@ -43,7 +44,7 @@ class Report:
 
     def __init__(self, total: int, start: int, *, log: str | None, progress: bool) -> None:
         self._bar = tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, disable=not progress)
-        self._file = None if log is None else open(log, "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
+        self._file = None if log is None else _open_log(log)
         self._shown = -REFRESH
 
     def __enter__(self) -> Report:
@@ -72,24 +73,32 @@ class Report:
             self._file.flush()
 
 
+def _open_log(path: str) -> TextIO:
+    """The log to append to; a last line that was cut off before its end stays a line of its own."""
+    with open(path, "ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                file.write(b"\n")
+    return open(path, "a", encoding="utf-8", newline="\n")
+
+
 def trim_log(path: str, step: int) -> None:
-    """Take out what a run wrote after the step it now goes on from, and a last line that was cut off."""
+    """Take out what a run wrote after the step it now goes on from, and lines that are no records.
+
+    Those are lines cut off by a kill and damage of any kind: the log stays readable as JSON, line by line.
+    """
     if not os.path.isfile(path):
         return
-    with open(path, encoding="utf-8") as file:
-        lines = file.readlines()
-    kept = [line for line in lines if _step_of(line) <= step]
-    if kept != lines:
-
-        def write(temporary: str) -> None:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.writelines(kept)
-
-        replace_file(path, write)
+    with open(path, "rb") as file:  # bytes: damage need not be text
+        content = file.read()
+    kept = b"".join(line + b"\n" for line in content.split(b"\n") if _step_of(line) <= step)
+    if kept != content:
+        replace_file(path, kept)
 
 
-def _step_of(line: str) -> float:
+def _step_of(line: bytes) -> float:
     try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
+        return float(json.loads(line.decode())["step"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return math.inf

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from microtensor.random import default_generator
-from microtensor.train.generators import Generators, get_state, set_state
+from microtensor.train.generators import Generators, get_state, named_generators, random_faults, set_state
 
 __all__ = ["BatchStream"]
 
@@ -21,7 +20,7 @@ class BatchStream:
 
     def __init__(self, loader: Iterable[Any], generators: Generators | None = None) -> None:
         self.loader: Any = loader
-        self._generators: Generators = {"default": default_generator, **(generators or {})}
+        self._generators: Generators = named_generators(generators)
         self._stateful = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         self._iterator: Iterator[Any] | None = None
         self._start: dict[str, Any] = {}  # the random states when the epoch began
@@ -63,6 +62,13 @@ class BatchStream:
             getattr(self.loader, "check_state_dict", lambda _: None)(state_dict)
         elif set(state_dict) != {"taken", "start"}:
             raise ValueError("its loader had a state_dict and this one has none; use the same kind of loader")
+        else:
+            taken, start = state_dict["taken"], state_dict["start"]
+            if type(taken) is not int or taken < 0 or not isinstance(start, Mapping):
+                raise ValueError(f"its position {taken!r} in the data is damaged; use another copy")
+            faults = random_faults(self._generators, start) if taken else []
+            if faults:
+                raise ValueError(f"at the start of the epoch {'; '.join(faults)}")
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a state; the generators are left where reading up to it took them."""

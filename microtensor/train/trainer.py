@@ -6,10 +6,11 @@ same bits as one that was not: weights, optimiser, schedule, order of the data a
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ import numpy as np
 from microtensor.mode import no_grad
 from microtensor.nn import Module
 from microtensor.nn.utils import clip_grad_norm_
-from microtensor.train.checkpoint import load_checkpoint, save_checkpoint
-from microtensor.train.folder import CheckpointFolder
+from microtensor.train.checkpoint import check_checkpoint, load_checkpoint, save_checkpoint
+from microtensor.train.folder import CheckpointFolder, mark_of
 from microtensor.train.generators import Generators
 from microtensor.train.interrupt import Interrupt
 from microtensor.train.report import Meter, Report, trim_log
@@ -27,20 +28,25 @@ from microtensor.train.stream import BatchStream
 
 __all__ = ["Trainer"]
 
+OWN_NAMES = frozenset(("step", "loss", "lr", "grad_norm", "tokens_per_second"))  # of a record in the log
+
 
 class Trainer:
     """Trains a model for max_steps optimiser steps: `fit()` starts, `resume()` goes on from a checkpoint.
 
     loss_fn(model, batch) returns the loss, or (loss, n_tokens) to have tokens per second reported. The
     gradient of a step is that of the mean loss of `accumulate` batches, scaled to a norm of at most
-    `grad_clip`. evaluate(model) returns a number or a dict of numbers; it is called every `eval_every` steps
-    with the model in eval mode and nothing recorded. Each of `callbacks` is called with the trainer after
-    every step; it may read `step`, `loss`, `lr`, `history` and call `stop()`.
+    `grad_clip`, over what the optimiser steps. evaluate(model) returns a number or a dict of numbers; it is
+    called every `eval_every` steps with the model in eval mode and nothing recorded. A name that a record has
+    itself gets "eval_" in front: "loss" of evaluate is logged as "eval_loss". Each of `callbacks` is called
+    with the trainer after every step; it may read `step`, `loss`, `lr`, `history` and call `stop()`.
 
     checkpoint: a folder, of which the newest `keep` checkpoints are kept, or a name ending in .safetensors;
-    written every `checkpoint_every` steps, at the end and after Ctrl-C. generators: what the data or the
-    model draws from beside the default generator and the loader's. config: stored with it.
-    log: the file of one JSON line per `log_every` steps; log.jsonl in the checkpoint folder if not given.
+    written every `checkpoint_every` steps, at the end and after Ctrl-C. A folder belongs to one run: `fit`
+    and `load` refuse one that holds another, and one that another process trains in (a lock file names it).
+    generators: what the data or the model draws from beside the default generator and the loader's. config:
+    stored with it. log: the file of one JSON line per `log_every` steps; if not given, log.jsonl in the
+    checkpoint folder, or NAME.jsonl beside NAME.safetensors.
 
     Ctrl-C lets the step in progress finish, writes a checkpoint and raises KeyboardInterrupt, which says how
     to go on; a second Ctrl-C stops at once, and the last checkpoint stays.
@@ -88,6 +94,8 @@ class Trainer:
         self._stream, self._meter = BatchStream(train_loader, self.generators), Meter()
         self._saved: str | None = None  # the last checkpoint written or loaded, and its step
         self._saved_step = -1
+        self._saved_mark: Any = None  # tells that file from another one of its name
+        self._trim_due = False  # the log may have lines beyond the step that was loaded
         self._stopping = False
 
     # --- what a user calls ----------------------------------------------------------------------------------
@@ -95,13 +103,20 @@ class Trainer:
     def fit(self) -> list[dict[str, Any]]:
         """Train up to max_steps and return the log records of this process.
 
-        After stop() or Ctrl-C another fit() goes on in the same process.
-        Raises: RuntimeError if the loss is not finite; ValueError if an earlier run's checkpoints are in the
-        way; KeyboardInterrupt after Ctrl-C.
+        After stop() or Ctrl-C another fit() goes on in the same process. What checkpoints shall hold is
+        looked at first, so that nothing is trained that could not be saved.
+        Raises: RuntimeError if the loss is not finite, and while another process trains in the folder;
+        ValueError if an earlier run's checkpoints are in the way; TypeError naming what cannot be saved;
+        KeyboardInterrupt after Ctrl-C.
         """
         if self.step >= self.max_steps:
             return self.history
-        self._prepare_folders()
+        with self._own_folder():
+            self._prepare()
+            self._run()
+        return self.history
+
+    def _run(self) -> None:
         self._stopping = False
         self.model.train()
         with Interrupt() as interrupt:
@@ -116,7 +131,6 @@ class Trainer:
                 raise KeyboardInterrupt(self._farewell()) from None
         if interrupt.requested:
             raise KeyboardInterrupt(self._farewell())
-        return self.history
 
     def resume(self, path: Path | None = None) -> list[dict[str, Any]]:
         """`load(path)`, then `fit()`."""
@@ -127,13 +141,14 @@ class Trainer:
         """Put everything into the state of a checkpoint, by default the newest; nothing is trained.
 
         path: a file, or a folder, whose newest checkpoint is taken.
-        Raises: FileNotFoundError without a checkpoint; ValueError naming what does not fit, nothing being
-        changed.
+        Raises: FileNotFoundError without a checkpoint; ValueError naming what does not fit, and if our own
+        folder holds another run than the one loaded, nothing being changed.
         """
         found = self._newest(path)
+        mark = mark_of(found)
         checkpoint = load_checkpoint(found)
-        if self.checkpoints is not None and not self.checkpoints.single:
-            self.checkpoints.refuse_later(found, checkpoint.step)
+        if self.checkpoints is not None:
+            self.checkpoints.refuse_other(found, checkpoint.step, mark)
         if checkpoint.scheduler is not None and self.scheduler is None:
             raise ValueError(
                 f"Trainer: {found!r} has a {checkpoint.scheduler['class']}; give the scheduler, too"
@@ -141,10 +156,9 @@ class Trainer:
         checkpoint.restore(self.model, self.optimizer, scheduler=self.scheduler, loader=self._stream,
                            generators=self.generators)  # fmt: skip
         self.step = self._saved_step = checkpoint.step
-        self._saved = found
+        self._saved, self._saved_mark = found, mark
         self.history = [record for record in self.history if record["step"] <= self.step]
-        if self.log is not None:
-            trim_log(self.log, self.step)
+        self._trim_due = True  # in fit: whoever only looks at a checkpoint changes no file
 
     def save(self) -> str:
         """Write a checkpoint of the present step and return its path.
@@ -154,11 +168,11 @@ class Trainer:
         if self.checkpoints is None:
             raise RuntimeError("Trainer: there is no place for checkpoints; give Trainer(checkpoint=folder)")
         self._refuse_nonfinite()
-        path = self.checkpoints.path_at(self.step)
-        save_checkpoint(path, self.model, self.optimizer, scheduler=self.scheduler, loader=self._stream,
-                        step=self.step, generators=self.generators, config=self.config)  # fmt: skip
-        self.checkpoints.prune()
-        self._saved, self._saved_step = path, self.step
+        with self._own_folder():
+            path = self.checkpoints.path_at(self.step)
+            save_checkpoint(path, self.model, self.optimizer, **self._rest())
+            self._saved, self._saved_step, self._saved_mark = path, self.step, mark_of(path)
+            self.checkpoints.prune(path)
         return path
 
     def stop(self) -> None:
@@ -169,6 +183,7 @@ class Trainer:
 
     def _train_step(self) -> None:
         start = time.perf_counter()
+        self.model.zero_grad()  # also what the optimiser does not step: its gradients would add up
         self.optimizer.zero_grad(set_to_none=True)
         total, tokens = 0.0, 0
         for _ in range(self.accumulate):
@@ -176,7 +191,8 @@ class Trainer:
             total += value
             tokens += n
         if self.grad_clip is not None:
-            self.grad_norm = clip_grad_norm_(self.model.parameters(), self.grad_clip).item()
+            stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
+            self.grad_norm = clip_grad_norm_(stepped, self.grad_clip).item()
             self._refuse_infinite("gradient's norm", self.grad_norm)
         self.lr = float(self.optimizer.param_groups[0]["lr"])
         self.optimizer.step()
@@ -231,7 +247,12 @@ class Trainer:
                 "give it a loader of its own"
             )
         named = result if isinstance(result, Mapping) else {"evaluation": result}
-        return {name: float(value) for name, value in named.items()}
+        clear = {f"eval_{name}" if name in OWN_NAMES else name: value for name, value in named.items()}
+        if len(clear) < len(named):
+            raise ValueError(
+                f"Trainer: two of evaluate's {sorted(named)} would have one name in the log; rename one"
+            )
+        return {name: float(value) for name, value in clear.items()}
 
     def _record(self, report: Report, result: dict[str, float]) -> None:
         record = {"step": self.step, "loss": self.loss, "lr": self.lr}
@@ -251,7 +272,7 @@ class Trainer:
     def _log_path(self, log: Path | None) -> str | None:
         if log is not None:
             return os.fspath(log)
-        return None if self.checkpoints is None else os.path.join(self.checkpoints.folder, "log.jsonl")
+        return None if self.checkpoints is None else self.checkpoints.log
 
     def _newest(self, path: Path | None) -> str:
         """The file to load: the path given, or the newest one in the folder given or in our own."""
@@ -265,20 +286,35 @@ class Trainer:
             raise FileNotFoundError(f"Trainer: there is no checkpoint in {folder.path!r}; start with fit()")
         return newest
 
-    def _prepare_folders(self) -> None:
-        if self.checkpoints is not None and self.step == 0:
-            newest = self.checkpoints.newest()
-            if newest is not None:
-                raise ValueError(
-                    f"Trainer: an earlier run left {newest!r}; go on with resume(), or choose another folder"
-                )
-        for path in (self.log, self.checkpoints and self.checkpoints.path_at(0)):
-            if path:
-                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    @contextlib.contextmanager
+    def _own_folder(self) -> Iterator[None]:
+        """No other process writes checkpoints here inside the block, and those that are here are ours."""
+        if self.checkpoints is None or self.checkpoints.lock.held:
+            yield
+            return
+        self.checkpoints.prepare()
+        with self.checkpoints.lock:
+            self.checkpoints.refuse_other(self._saved, self._saved_step, self._saved_mark)
+            yield
+
+    def _rest(self) -> dict[str, Any]:
+        return {"scheduler": self.scheduler, "loader": self._stream, "step": self.step,
+                "generators": self.generators, "config": self.config}  # fmt: skip
+
+    def _prepare(self) -> None:
+        """Find out before training what would go wrong after it."""
+        if self.checkpoints is not None:
+            check_checkpoint(self.model, self.optimizer, **self._rest())
+            self.checkpoints.sweep()
+        if self.log is not None:
+            os.makedirs(os.path.dirname(self.log) or ".", exist_ok=True)
+            if self._trim_due:
+                trim_log(self.log, self.step)
+        self._trim_due = False
 
     def _refuse_nonfinite(self) -> None:
         for name, p in self.model.named_parameters():
-            if not np.isfinite(p.array).all():
+            if p.requires_grad and not np.isfinite(p.array).all():  # a frozen mask may hold −inf
                 raise RuntimeError(
                     f"Trainer: {name} is not finite after step {self.step}, so no checkpoint was written; "
                     f"lower the learning rate, or set grad_clip"

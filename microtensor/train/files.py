@@ -1,0 +1,64 @@
+"""Replacing a file in one step, and clearing away what killed processes left of such steps."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import stat
+
+from microtensor.train.process import Process, this_process
+
+__all__ = ["replace_file", "sweep"]
+
+TEMPORARY = re.compile(r"microtensor-([0-9a-f]{8})-(\d+)-([0-9a-f]*)-\d+\.tmp")
+FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_count = itertools.count()
+
+
+def replace_file(path: str, content: bytes) -> None:
+    """Put a file with this content in the place of `path` in one step; a symbolic link stays one.
+
+    Killed at any moment, or without power, the disk has the old file or the new one, whole: the new content
+    is on the disk before its name is, and the folder's change is forced out as well. A file that was there
+    passes on its permissions; a new one gets the usual ones.
+    """
+    path = os.path.realpath(path)
+    folder = os.path.dirname(path)  # the temporary, too: os.replace is atomic within a file system only
+    me = this_process()
+    name = f"microtensor-{me.host_hash}-{me.pid}-{me.started}-{next(_count)}.tmp"
+    temporary = os.path.join(folder, name)  # of this process alone: two that write here never meet
+    try:
+        descriptor = os.open(temporary, FLAGS, 0o666)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
+        _fill(descriptor, content)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    with contextlib.suppress(OSError):  # Windows opens no folders
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def _fill(descriptor: int, content: bytes) -> None:
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sweep(folder: str) -> None:
+    """Delete the temporaries in a folder that processes of this machine left when they were killed."""
+    me = this_process()
+    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        match = TEMPORARY.fullmatch(name)
+        if match and match[1] == me.host_hash and not Process(me.host, int(match[2]), match[3]).alive():
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, name))
