@@ -45,6 +45,11 @@ def floating(dtype: DType) -> bool:
     return dtype.kind == "f"
 
 
+def fits(dtype: DType, other: DType) -> bool:
+    """May a result be written over a tensor of another dtype? Bits may be lost, but not what floats have more."""
+    return _RANK[dtype.kind] <= _RANK[other.kind]
+
+
 def of_scalar(value: Any) -> DType:
     """bool, int and float scalars become bool, int64 and the default dtype."""
     return {bool: boolean, int: int64}.get(type(value), default)

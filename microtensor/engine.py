@@ -257,7 +257,9 @@ def _cast(a: Any, dtype: dtypes.DType) -> Any:
 def refresh(view: Any) -> None:
     """A view of a tensor that was changed in place since it was taken gets the entry it would get now."""
     base, entry = view.base
-    if base.grad_fn is not entry and mode.grad:
+    if view.version is not base.version:  # the base has other memory since: this is no view any more
+        view.base = None
+    elif base.grad_fn is not entry and mode.grad:
         flat = registry["reshape"](base, shape=(-1,))
         now = registry["getitem"](flat, index=memory.places(view.array, base.array))
         adopt(view, now)

@@ -28,14 +28,32 @@ def places(view: Array, root: Array) -> Array:
     >>> root = np.zeros((2, 3))
     >>> places(root.T[1:], root).tolist()
     [[1, 4], [2, 5]]
+
+    Raises: RuntimeError if some element is none of root's, or lies across several, as in a column of records.
     """
     low, high = np.lib.array_utils.byte_bounds(root)
-    memory = np.empty((high - low) // root.itemsize, np.int64)  # a number for every place
+    size = root.itemsize
+    memory = np.full((high - low) // size, -1)  # a number for every place
 
     def seen(array: Array) -> Array:
-        first = (array.__array_interface__["data"][0] - low) // array.itemsize
-        steps = [stride // array.itemsize * 8 for stride in array.strides]
-        return np.lib.stride_tricks.as_strided(memory[first:], array.shape, steps)
+        first, end = np.lib.array_utils.byte_bounds(array)
+        start = array.__array_interface__["data"][0] - low
+        across = any(n % size for n in (start, *array.strides)) or array.itemsize != size
+        if array.size and (across or first < low or end > high):
+            raise RuntimeError(
+                f"in place: the elements of an array {array.shape}, whose neighbours are {array.strides} bytes "
+                f"apart, cannot be counted in {size} bytes within {high - low}; change a clone()"
+            )
+        steps = [stride // size * memory.itemsize for stride in array.strides]
+        return np.lib.stride_tricks.as_strided(
+            memory[start // size if array.size else 0 :], array.shape, steps
+        )
 
     seen(root)[...] = np.arange(root.size).reshape(root.shape)
-    return seen(view).copy()
+    found = seen(view).copy()
+    if (found < 0).any():
+        raise RuntimeError(
+            f"in place: a view of shape {view.shape} shows elements that are none of the tensor's of shape "
+            f"{root.shape}; change a clone()"
+        )
+    return found

@@ -59,6 +59,8 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     @property
     def requires_grad(self) -> bool:
         """Does backward() bring a gradient here? True for whatever was computed from one that does."""
+        if self.base is not None:
+            engine.refresh(self)
         return self._requires_grad
 
     @requires_grad.setter
@@ -107,58 +109,21 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
 
     @property
     def data(self) -> Tensor:
-        """The same memory without the tape (PyTorch's `.data`)."""
+        """The same memory without the tape (PyTorch's `.data`).
+
+        Setting it gives the tensor the memory of another; its views keep the old one and are views no more.
+        """
         return self.detach()
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        self.array = value.array
-        self.version[0] += 1
-
-    def size(self, dim: int | None = None) -> Any:
-        """The shape, or the length of one axis."""
-        return self.shape if dim is None else self.shape[dim]
-
-    def dim(self) -> int:
-        """The number of axes."""
-        return self.ndim
-
-    def numel(self) -> int:
-        """The number of elements."""
-        return self.array.size
-
-    nelement = numel
-
-    def element_size(self) -> int:
-        """Bytes per element."""
-        return self.array.itemsize
-
-    @property
-    def itemsize(self) -> builtins.int:
-        """Bytes per element."""
-        return self.array.itemsize
-
-    @property
-    def nbytes(self) -> builtins.int:
-        """Bytes of all elements."""
-        return self.array.nbytes
-
-    def stride(self, dim: builtins.int | None = None) -> Any:
-        """How many elements apart neighbours along each axis, or along one, lie in memory."""
-        steps = tuple(n // self.array.itemsize for n in self.array.strides)
-        return steps if dim is None else steps[dim]
-
-    def data_ptr(self) -> builtins.int:
-        """The address of the first element."""
-        return self.array.ctypes.data
-
-    def is_floating_point(self) -> builtins.bool:
-        """Can it have a gradient?"""
-        return dtypes.floating(self.dtype)
-
-    def is_contiguous(self) -> bool:
-        """Do the elements lie in memory in row-major order, without gaps?"""
-        return self.array.flags.c_contiguous
+        if not isinstance(value, Tensor):
+            raise TypeError(f"data: {type(value).__name__} is no tensor; make it one with mt.tensor(…)")
+        if self._requires_grad and not dtypes.floating(value.dtype):
+            raise TypeError(f"data: {value.dtype} for a tensor that requires a gradient; use .float()")
+        self.array, self.base = value.array, None
+        self.version[0] += 1  # for what was recorded, and
+        self.version = [self.version[0]]  # another counter from now on: who shares memory shares the counter
 
     # --- out of the tape ------------------------------------------------------------------------------------
 

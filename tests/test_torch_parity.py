@@ -352,6 +352,8 @@ def test_softmax_of_huge_and_infinite_scores(name):
     if name == "logsumexp":  # of three times −1e30 PyTorch's gradient is 1 for each, ours 1/3
         agree(lambda t, x: getattr(t, name)(x, -1), x, grad=False)
         x = x[:2]
+    if name == "logsumexp":  # PyTorch's weights of the last row are 1, 1, 1; test_accuracy has the right ones
+        x = x[:2]
     agree(lambda t, x: getattr(t, name)(x, -1), x)
     agree(lambda t, x: getattr(t, name)(x, -1), x.astype(np.float32))
     if name == "logsumexp":

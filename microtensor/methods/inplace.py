@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtensor import engine, memory, ops
+from microtensor import dtypes, engine, memory, ops
 from microtensor.methods.arguments import as_operand
 from microtensor.mode import mode
 
@@ -20,7 +20,9 @@ def _in_place(names: str) -> Iterator[Callable[..., Tensor]]:
 
     def in_place(name: str) -> Callable[..., Tensor]:
         def method(self: Any, *args: Any, **kwargs: Any) -> Tensor:
-            return self._change(f"{name}_", lambda x: getattr(x, name)(*args, **kwargs))
+            return self._change(
+                f"{name}_", lambda x: getattr(x, name)(*args, **kwargs), *args, *kwargs.values()
+            )
 
         method.__doc__, method.__name__ = f"x ← x.{name}(…), in place.", f"{name}_"
         return method
@@ -33,44 +35,52 @@ class InPlace:
 
     __slots__ = ()
 
-    def _change(self: Any, who: str, function: Callable[[Tensor], Tensor]) -> Tensor:
+    def _change(self: Any, who: str, function: Callable[[Tensor], Tensor], *others: Any) -> Tensor:
         """x ← function(x) in x's own memory; recorded like any op, refused where backward would go wrong.
 
         The tensor gets a new entry, older uses keep the one they saw. A change of a view is a change of the
-        tensor that it views, which gets a new entry as well. `function` sees a copy, which backward may keep.
+        tensor that it views, which gets a new entry as well. `function`, which takes `others` into account,
+        sees a copy, which backward may keep.
         """
-        root = self if self.base is None else self.base[0]
-        if mode.grad:
-            if root._requires_grad and root.grad_fn is None:
-                raise RuntimeError(
-                    f"{who}: a leaf tensor of shape {root.shape} that requires a gradient cannot be changed "
-                    f"in place while recording; do it under mt.no_grad(), or on a clone()"
-                )
-            if self.base is not None:
-                engine.refresh(self)
-        if not self.array.flags.writeable:
-            raise RuntimeError(
-                f"{who}: this tensor of shape {self.shape} shares read-only memory; change a clone()"
-            )
-        before = engine.make(self.array.copy() if mode.grad else self.array, self.grad_fn, None)
+        root = self._root_to_change(who)
+        recorded = mode.grad and any(getattr(t, "requires_grad", False) for t in (root, *others))
+        before = engine.make(self.array.copy() if recorded else self.array, self.grad_fn, None)
         result = function(before)
+        assert recorded or not result.requires_grad, f"{who}: not told of a tensor that requires a gradient"
         if result.shape != self.shape:
             raise ValueError(
                 f"{who}: a result of shape {result.shape} does not fit into {self.shape}; change out of place"
             )
-        if not np.can_cast(result.dtype, self.dtype, "same_kind"):
+        if not dtypes.fits(result.dtype, self.dtype):
             raise RuntimeError(
                 f"{who}: a result of {result.dtype} does not fit into {self.dtype}; change out of place"
             )
-        if mode.grad and (result.requires_grad or root._requires_grad):
+        if recorded:
             result = result.to(self.dtype)
             if root is self:
                 engine.adopt(self, result)
             else:
                 self._record_view(who, root, result)
-        np.copyto(self.array, result.array, casting="same_kind")
+        with np.errstate(all="ignore"):  # what is too large becomes inf
+            np.copyto(self.array, result.array, casting="unsafe")
         self.version[0] += 1
         return self
+
+    def _root_to_change(self: Any, who: str) -> Any:
+        """The tensor whose memory is about to change: this one, or what it views; refused where it must be."""
+        if self.base is not None:
+            engine.refresh(self)
+        root = self if self.base is None else self.base[0]
+        if mode.grad and root._requires_grad and root.grad_fn is None:
+            raise RuntimeError(
+                f"{who}: a leaf tensor of shape {root.shape} that requires a gradient cannot be changed "
+                f"in place while recording; do it under mt.no_grad(), or on a clone()"
+            )
+        if not self.array.flags.writeable:
+            raise RuntimeError(
+                f"{who}: this tensor of shape {self.shape} shares read-only memory; change a clone()"
+            )
+        return root
 
     def _record_view(self: Any, who: str, root: Tensor, result: Tensor) -> None:
         """root ← root with `result` at the elements that this view shows, and the view from there again."""
@@ -102,7 +112,12 @@ class InPlace:
     def _assign(self: Any, who: str, index: Any, value: Any) -> Tensor:
         """x[index] ← value; what was there before gets no gradient."""
         value = as_operand(value, self.dtype).to(self.dtype)
-        return self._change(who, lambda x: ops.setitem(x, value, index=index))
+        root = self._root_to_change(who)
+        if mode.grad and (root._requires_grad or value._requires_grad):
+            return self._change(who, lambda x: ops.setitem(x, value, index=index), value)
+        ops.assign(self.array, index, value.array)
+        self.version[0] += 1
+        return self
 
     abs_, neg_, exp_, log_, sqrt_, rsqrt_ = _in_place("abs neg exp log sqrt rsqrt")
     sin_, cos_, tanh_, sigmoid_, relu_ = _in_place("sin cos tanh sigmoid relu")

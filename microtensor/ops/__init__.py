@@ -67,4 +67,16 @@ from microtensor.ops.select import (
     where,
     zeros_like,
 )
-from microtensor.ops.shape import cat, expand, flip, getitem, is_basic, mT, permute, put_add, reshape, setitem
+from microtensor.ops.shape import (
+    assign,
+    cat,
+    expand,
+    flip,
+    getitem,
+    is_basic,
+    mT,
+    permute,
+    put_add,
+    reshape,
+    setitem,
+)

@@ -86,14 +86,14 @@ def neg_vjp(g):
 
 @op("pow", broadcasts=True, samples=positive_pairs)
 def pow(x, p):
-    """y = xᵖ          gradient: g · p · xᵖ⁻¹ (0 where p = 0), g · y · ln x (0 where x = 0 and p ≥ 0)"""
+    """y = xᵖ          gradient: g · p · xᵖ⁻¹ (0 where p = 0), g · xᵖ · ln x (0 where x = 0 and p ≥ 0)"""
     refuse_booleans("pow", x, p)
     return np.power(x, p)
 
 
 @pow.vjp
-def pow_vjp(g, x, p, y):
-    return lambda: g * _pow_slope(x, p), lambda: g * y * _log_of_base(x, p)
+def pow_vjp(g, x, p):  # y is computed again: x ** 2 need not keep it for an exponent without a gradient
+    return lambda: g * _pow_slope(x, p), lambda: g * pow(x, p) * _log_of_base(x, p)
 
 
 def _pow_slope(x: Any, p: Any) -> Any:

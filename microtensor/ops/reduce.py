@@ -11,7 +11,7 @@ from microtensor import kernels
 from microtensor.engine import op
 from microtensor.ops.elementwise import exp
 from microtensor.ops.samples import Rng, Samples
-from microtensor.ops.select import cast, detach, equal, where
+from microtensor.ops.select import cast, detach, equal, greater, where
 from microtensor.ops.shape import expand, flip, permute, reshape
 
 
@@ -191,7 +191,7 @@ def logsumexp_vjp(g, x, y, *, axis, keepdims):
     top = restore(y, x.shape, axis)
     weights = exp(x - detach(where(equal(top, -math.inf), 0.0, top)))  # a row of −∞ has weights 0, not NaN
     total = sum(weights, axis=axis, keepdims=True)  # 1, but for the digits that y lost to a large maximum
-    return (restore(g, x.shape, axis) * (weights / where(equal(total, 0.0), 1.0, total)),)
+    return (restore(g, x.shape, axis) * (weights / where(greater(total, 0.0), total, 1.0)),)
 
 
 @op("cumsum")

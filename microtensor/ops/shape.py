@@ -123,12 +123,7 @@ def cat_samples(rng):
 @op("getitem", label="index", view=True)
 def getitem(x, *, index):
     """y = x[index], as NumPy indexes          gradient: g added up where it came from (repeated too)"""
-    if not is_basic(index):
-        return x[index]
-    parts = index if isinstance(index, tuple) else (index,)
-    return (
-        x[index] if Ellipsis in parts else x[(*parts, Ellipsis)]
-    )  # with ..., a single element is a view too
+    return x[_basic(index)] if is_basic(index) else x[index]
 
 
 @getitem.vjp
@@ -156,15 +151,40 @@ def put_add_vjp(g, *, index):
 def setitem(x, value, *, index):
     """y = x, but y[index] = value          gradient: g with 0 at index, g[index]"""
     y = np.array(x)
-    y[index] = value
+    assign(y, index, value)
     return y
 
 
 @setitem.vjp
-def setitem_vjp(g, x_shape, *, index):
+def setitem_vjp(g, x_shape, value_shape, *, index):
     kept = np.ones(x_shape, bool)
     kept[index] = False
-    return lambda: where(kept, g, 0.0), lambda: getitem(g, index=index)
+    return lambda: where(kept, g, 0.0), lambda: _with_axes(getitem(g, index=index), len(value_shape))
+
+
+def _with_axes(g: Any, ndim: int) -> Any:
+    """g with as many axes as a value, which may have more than fit, of length 1, in front."""
+    return reshape(g, shape=(1,) * (ndim - g.ndim) + g.shape) if ndim > g.ndim else g
+
+
+def assign(y: Any, index: Any, value: Any) -> None:
+    """y[index] = value in y's own memory, even if value lies there, too."""
+    value = np.array(value) if np.may_share_memory(y, value) else np.asarray(value)
+    shape = value.shape
+    while shape[:1] == (1,):  # more axes than fit are fine if they have length 1
+        shape = shape[1:]
+    try:
+        y[_basic(index) if is_basic(index) else index] = value.reshape(shape)
+    except (ValueError, IndexError, TypeError) as error:
+        raise type(error)(
+            f"setitem: {error} (value {value.shape} into {y.shape}); check the shapes and the index"
+        ) from error
+
+
+def _basic(index: Any) -> tuple[Any, ...]:
+    """An index of integers and slices, with ...: so a single element is a view, too."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return parts if Ellipsis in parts else (*parts, Ellipsis)
 
 
 def is_basic(index: Any) -> bool:
