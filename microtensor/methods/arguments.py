@@ -64,7 +64,7 @@ def is_int(value: Any) -> bool:
     """An integer, NumPy's and 0-d integer tensors included, but no boolean."""
     if isinstance(value, engine.Tensor):
         return value.ndim == 0 and value.dtype.kind in "iu"
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
 
 
 def as_index(index: Any) -> Any:

@@ -42,6 +42,10 @@ class Conversions:
         """The tensor itself if its memory is in row-major order, else a copy that is."""
         return self if self.is_contiguous() else self.clone()
 
+    def is_floating_point(self: Any) -> builtins.bool:
+        """Can it have a gradient?"""
+        return dtypes.floating(self.dtype)
+
     def to(
         self: Any,
         *args: Any,

@@ -1,4 +1,4 @@
-"""Tensor methods that move elements: shapes, views, pieces and copies, with PyTorch's names and order."""
+"""Tensor methods about where elements lie: sizes, shapes, views, pieces and copies, in PyTorch's names."""
 
 from __future__ import annotations
 
@@ -19,6 +19,49 @@ class Shapes:
     """reshape, transpose, split, repeat … of a tensor, as methods."""
 
     __slots__ = ()
+
+    def size(self: Any, dim: int | None = None) -> Any:
+        """The shape, or the length of one axis."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self: Any) -> int:
+        """The number of axes."""
+        return self.ndim
+
+    def numel(self: Any) -> int:
+        """The number of elements."""
+        return self.array.size
+
+    nelement = numel
+
+    def element_size(self: Any) -> int:
+        """Bytes per element."""
+        return self.array.itemsize
+
+    @property
+    def itemsize(self: Any) -> int:
+        """Bytes per element."""
+        return self.array.itemsize
+
+    @property
+    def nbytes(self: Any) -> int:
+        """Bytes of all elements."""
+        return self.array.nbytes
+
+    def stride(self: Any, dim: int | None = None) -> Any:
+        """How many elements apart neighbours along each axis, or along one, lie in memory."""
+        steps = tuple(n // self.array.itemsize for n in self.array.strides)
+        return steps if dim is None else steps[dim]
+
+    def data_ptr(self: Any) -> int:
+        """The address of the first element."""
+        return self.array.ctypes.data
+
+    def is_contiguous(self: Any) -> bool:
+        """Do the elements lie in memory in row-major order, without gaps?"""
+        return self.array.flags.c_contiguous
+
+    # --- other shapes ---------------------------------------------------------------------------------------
 
     def reshape(self: Any, *shape: Any) -> Tensor:
         """The same elements in another shape; one length may be −1. A view where memory allows."""
