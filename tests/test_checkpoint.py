@@ -8,6 +8,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 import microtensor as mt
 from microtensor import nn, optim
 from microtensor.data import DataLoader
-from microtensor.train import files, load, load_checkpoint, save, save_checkpoint, serialize
+from microtensor.train import files, load, load_checkpoint, packing, save, save_checkpoint, serialize
 
 
 @pytest.fixture
@@ -84,6 +85,37 @@ def test_any_safetensors_reader_finds_a_state_dict_under_its_names(path):
     found = load_file(path)
     assert set(found) == {"weight", "bias"}
     assert np.array_equal(found["weight"], model.weight.detach().numpy())
+
+
+every = [np.dtype(n) for n in ("?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d")]
+
+
+@given(
+    tree=st.dictionaries(
+        st.text(), st.tuples(st.sampled_from(every), st.lists(st.integers(0, 3), max_size=3))
+    )
+)
+def test_the_library_reads_what_we_write_and_would_write_as_much(tree, tmp_path_factory):
+    path = tmp_path_factory.mktemp("library") / "a.safetensors"
+    made = {k: np.arange(math.prod(shape)).reshape(shape).astype(d) for k, (d, shape) in tree.items()}
+    save(list(made.values()), path)  # names that the library takes: "0", "1", …
+    found = load_file(path)
+    packer = packing.Packer()
+    packer.pack(list(made.values()), "")
+    assert same(dict(sorted(found.items())), dict(sorted(packer.arrays.items())))
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    assert length % 8 == 0
+    assert path.stat().st_size == 8 + length + sum(a.nbytes for a in packer.arrays.values())
+
+
+def test_saving_takes_no_second_copy_of_the_tensors(path):
+    arrays = [np.ones(250_000) for _ in range(8)]  # 2 MB each
+    tracemalloc.start()
+    try:
+        save(arrays, path)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_foreign_safetensors_file_is_a_dict_of_tensors(path):
@@ -315,9 +347,9 @@ def test_forged_metadata_is_refused(text, path):
 def test_a_write_that_breaks_off_leaves_the_old_file(path, monkeypatch):
     save({"a": 1}, path)
 
-    def half(descriptor, content):
+    def half(descriptor, pieces):
         with open(descriptor, "wb") as file:
-            file.write(content[: len(content) // 2])
+            file.write(next(iter(pieces)))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(files, "_fill", half)
@@ -344,7 +376,7 @@ from microtensor.train import files, serialize
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-def half(descriptor, content):
+def half(descriptor, pieces):
     os.write(descriptor, b"half")
     die()
 

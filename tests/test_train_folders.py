@@ -281,7 +281,7 @@ def test_a_second_run_in_the_folder_is_refused_while_the_first_trains(tmp_path):
 def test_a_process_that_trains_there_is_named_and_its_end_makes_room(tmp_path):
     child = os.fork()
     if child == 0:
-        with RunLock(str(tmp_path / "run.lock")):
+        with RunLock(str(tmp_path / "run.lock"), str(tmp_path)):
             signal.pause()
     try:
         deadline = time.monotonic() + 30
@@ -296,6 +296,17 @@ def test_a_process_that_trains_there_is_named_and_its_end_makes_room(tmp_path):
     build(checkpoint=tmp_path).fit()
     os.waitpid(child, 0)
     assert "run.lock" not in content(tmp_path)
+
+
+def test_two_single_files_in_one_folder_may_train_at_once_and_the_same_one_may_not(tmp_path):
+    def second(trainer):
+        if trainer.step == 3:
+            build(checkpoint=tmp_path / "b.safetensors").fit()
+            with pytest.raises(RuntimeError, match=r"trains in '.*a\.safetensors' already"):
+                build(checkpoint=tmp_path / "a.safetensors").fit()
+
+    build(checkpoint=tmp_path / "a.safetensors", callbacks=[second]).fit()
+    assert sorted(content(tmp_path)) == ["a.jsonl", "a.safetensors", "b.jsonl", "b.safetensors"]
 
 
 def test_a_lock_of_another_machine_is_respected_and_the_cure_named(tmp_path):
@@ -319,7 +330,7 @@ def test_a_later_process_with_the_same_number_is_not_the_holder():
 
 @forks
 def test_a_child_made_by_fork_neither_holds_nor_ends_the_lock(tmp_path):
-    lock = RunLock(str(tmp_path / "run.lock"))
+    lock = RunLock(str(tmp_path / "run.lock"), str(tmp_path))
     with lock:
         child = os.fork()
         if child == 0:

@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import stat
+from collections.abc import Iterable
 
 from microtensor.train.process import Process, this_process
 
@@ -17,12 +18,12 @@ FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _count = itertools.count()
 
 
-def replace_file(path: str, content: bytes) -> None:
-    """Put a file with this content in the place of `path` in one step; a symbolic link stays one.
+def replace_file(path: str, pieces: Iterable[bytes | memoryview]) -> None:
+    """Put a file of these pieces, one after the other, in the place of `path` in one step.
 
     Killed at any moment, or without power, the disk has the old file or the new one, whole: the new content
     is on the disk before its name is, and the folder's change is forced out as well. A file that was there
-    passes on its permissions; a new one gets the usual ones.
+    passes on its permissions; a new one gets the usual ones. A symbolic link stays: its file is replaced.
     """
     path = os.path.realpath(path)
     folder = os.path.dirname(path)  # the temporary, too: os.replace is atomic within a file system only
@@ -33,7 +34,7 @@ def replace_file(path: str, content: bytes) -> None:
         descriptor = os.open(temporary, FLAGS, 0o666)
         with contextlib.suppress(FileNotFoundError):
             os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
-        _fill(descriptor, content)
+        _fill(descriptor, pieces)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -47,9 +48,9 @@ def replace_file(path: str, content: bytes) -> None:
             os.close(opened)
 
 
-def _fill(descriptor: int, content: bytes) -> None:
+def _fill(descriptor: int, pieces: Iterable[bytes | memoryview]) -> None:
     with open(descriptor, "wb") as file:
-        file.write(content)
+        file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
 

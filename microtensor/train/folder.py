@@ -27,7 +27,7 @@ class CheckpointFolder:
         self.path, self.keep = os.fspath(path), keep
         self.single = self.path.endswith(".safetensors")
         self.folder = (os.path.dirname(self.path) or ".") if self.single else self.path
-        self.lock = RunLock(f"{self.path}.lock" if self.single else os.path.join(self.path, "run.lock"))
+        self.lock = RunLock(f"{self.path}.lock" if self.single else self._in("run.lock"), self.path)
         self.log = f"{self.path.removesuffix('.safetensors')}.jsonl" if self.single else self._in("log.jsonl")
 
     def _in(self, name: str) -> str:

@@ -19,15 +19,15 @@ __all__ = ["RunLock"]
 
 
 class RunLock:
-    """As a `with` block: no other run can begin in `folder` before its end.
+    """As a `with` block: no other run can begin in `place`, a folder or a file, before its end.
 
     A process that was killed leaves its lock, which the next run on the same machine takes over. A child
     made by fork holds nothing.
     Raises: RuntimeError naming the process that trains there.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path, self.folder = path, os.path.dirname(path) or "."
+    def __init__(self, path: str, place: str) -> None:
+        self.path, self.place = path, place
         self._holder: Process | None = None
 
     @property
@@ -37,7 +37,7 @@ class RunLock:
 
     def __enter__(self) -> RunLock:
         me = this_process()
-        with _guard(self.folder):
+        with _guard(os.path.dirname(self.path) or "."):
             other = _read(self.path)
             if other is not None and (other.host != me.host or other.alive()):
                 raise RuntimeError(self._refusal(other, me))
@@ -60,16 +60,16 @@ class RunLock:
 
     def _refusal(self, other: Process | None, me: Process) -> str:
         if other is None:
-            return f"Trainer: another process trains in {self.folder!r}; choose another folder"
+            return f"Trainer: another process trains in {self.place!r}; choose another place"
         if other == me:
-            return f"Trainer: this process trains in {self.folder!r} already; choose another folder"
+            return f"Trainer: this process trains in {self.place!r} already; choose another place"
         if other.host == me.host:
             return (
-                f"Trainer: process {other.pid} trains in {self.folder!r}; wait for it or stop it, or choose "
+                f"Trainer: process {other.pid} trains in {self.place!r}; wait for it or stop it, or choose "
                 f"another folder"
             )
         return (
-            f"Trainer: process {other.pid} of the machine {other.host!r} trains in {self.folder!r}; choose "
+            f"Trainer: process {other.pid} of the machine {other.host!r} trains in {self.place!r}; choose "
             f"another folder, or delete {self.path!r} if that process is gone"
         )
 

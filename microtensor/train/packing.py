@@ -16,11 +16,11 @@ from microtensor import engine
 from microtensor.engine import Array
 from microtensor.tensor import Tensor
 
-__all__ = ["Packer", "Unpacker"]
+__all__ = ["DTYPES", "Packer", "Unpacker"]
 
-DTYPES = frozenset(
-    ("float16", "float32", "float64", "bool", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)))
-)
+FLOATS = {"bool": "BOOL", "float16": "F16", "float32": "F32", "float64": "F64"}
+# what can be stored: NumPy's name of a dtype → the file format's
+DTYPES = FLOATS | {f"{s}int{n}": f"{s.upper() or 'I'}{n}" for s in ("", "u") for n in (8, 16, 32, 64)}
 DEPTH = 100  # of nesting; JSON's readers and Python's stack end at several hundred
 BITS = 14284  # of an integer: more may have over 4300 digits, which Python refuses to read
 

@@ -94,7 +94,7 @@ def trim_log(path: str, step: int) -> None:
         content = file.read()
     kept = b"".join(line + b"\n" for line in content.split(b"\n") if _step_of(line) <= step)
     if kept != content:
-        replace_file(path, kept)
+        replace_file(path, [kept])
 
 
 def _step_of(line: bytes) -> float:

@@ -9,24 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
 
 from microtensor.engine import Array
 from microtensor.tensor import as_tensor
 from microtensor.train.files import replace_file
-from microtensor.train.packing import Packer, Unpacker
+from microtensor.train.packing import DTYPES, Packer, Unpacker
 
 __all__ = ["Path", "check_storable", "load", "save"]
 
 Path = str | os.PathLike[str]
 
 VERSION = 1  # of the layout below; a reader refuses a higher one
-READABLE = frozenset(("BOOL", "F16", "F32", "F64", *(f"{s}{n}" for s in "IU" for n in (8, 16, 32, 64))))
 
 
 def save(obj: Any, path: Path) -> None:
@@ -34,7 +32,7 @@ def save(obj: Any, path: Path) -> None:
 
     A tensor comes back without its gradient; one that stands in several places is stored once. The file
     appears complete or not at all: if writing is broken off, a file that was there before stays as it was.
-    The bytes are put together in memory first. A symbolic link stays: the file it names is replaced.
+    A symbolic link stays: the file it names is replaced.
     Raises: TypeError naming the place of what cannot be stored; ValueError naming the place of a value that
     cannot (text that is no Unicode, an integer of over 4300 digits, what contains itself) and for an empty
     path; FileNotFoundError if the folder is missing; IsADirectoryError for a path of a folder.
@@ -55,8 +53,7 @@ def save(obj: Any, path: Path) -> None:
         raise IsADirectoryError(f"save: {path!r} is a folder; give the name of a file in it")
     structure, arrays = _packed(obj)
     ours = {"version": VERSION, "sha256": _digest(structure, arrays), "structure": structure}
-    metadata = {"microtensor": json.dumps(ours)}  # one entry: safetensors writes several in random order
-    replace_file(path, to_bytes(arrays, metadata))
+    replace_file(path, _pieces(arrays, {"microtensor": json.dumps(ours)}))
 
 
 def check_storable(obj: Any) -> None:
@@ -67,6 +64,32 @@ def check_storable(obj: Any) -> None:
 def _packed(obj: Any) -> tuple[str, dict[str, Array]]:
     packer = Packer()
     return json.dumps(packer.pack(obj, ""), ensure_ascii=False, allow_nan=False), packer.arrays
+
+
+def _pieces(arrays: Mapping[str, Array], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
+    """A safetensors file, piece by piece. The library would copy all of it, or name the temporary itself.
+
+    The length of the header in 8 bytes, the header in JSON, filled up to a multiple of 8, and the tensors
+    without gaps, the widest dtypes first, so that each begins at a multiple of its width.
+    Source: the format of the safetensors library, its README.
+    """
+    header: dict[str, Any] = {"__metadata__": metadata}
+    names, end = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)), 0
+    for name in names:
+        array = arrays[name]
+        begin, end = end, end + array.nbytes
+        header[name] = {
+            "dtype": DTYPES[array.dtype.name],
+            "shape": array.shape,
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        array = arrays[name]
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        yield little.reshape(-1).view(np.uint8).data
 
 
 def load(path: Path) -> Any:
@@ -102,7 +125,7 @@ def _read(path: str, file: Any, name: str) -> Array:
     """One tensor of an open safetensors file, whose header was checked when it was opened."""
     part = file.get_slice(name)
     dtype = part.get_dtype()
-    if dtype in READABLE:
+    if dtype in DTYPES.values():
         array: Array = file.get_tensor(name)
         return array
     if dtype != "BF16":
