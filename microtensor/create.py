@@ -43,7 +43,7 @@ def _leaf(who: str, array: Any, dtype: Any, requires_grad: bool, device: Any) ->
     check_device(who, device)
     array = np.asarray(array)
     dtype = dtypes.checked(who, array.dtype if dtype is None else dtype)
-    t: Tensor = engine.make(array.astype(dtype, copy=False), None, None)
+    t: Tensor = engine.make(dtypes.cast(array, dtype), None, None)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -70,6 +70,10 @@ def from_numpy(array: Any) -> Tensor:
         raise TypeError(
             f"from_numpy: takes an array, not {type(array).__name__}; use mt.tensor to copy other data"
         )
+    if array.dtype not in dtypes.KNOWN:
+        raise TypeError(
+            f"from_numpy: memory of {array.dtype.str} cannot be shared; use mt.tensor, which copies"
+        )
     return as_tensor(array)
 
 
@@ -93,8 +97,8 @@ def full(
 ) -> Tensor:
     """One value everywhere; its kind decides the dtype if none is given."""
     value = as_number("full", fill_value)
-    array = np.full(as_sizes((size,)), value, dtype or dtypes.of_scalar(value))
-    return _leaf("full", array, None, requires_grad, device)
+    filling = dtypes.cast(np.asarray(value), dtypes.checked("full", dtype or dtypes.of_scalar(value)))
+    return _leaf("full", np.full(as_sizes((size,)), filling), None, requires_grad, device)
 
 
 def full_like(
@@ -140,6 +144,10 @@ def arange(
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (as_number("arange", v) for v in (start, end, step))
     if dtype is not None and np.dtype(dtype).kind in "iu":
+        if step != int(step):
+            raise ValueError(
+                f"arange: step {step} is no {np.dtype(dtype)}; choose a whole one, or a float dtype"
+            )
         start, end, step = int(start), int(end), int(step)
     if step == 0 or (end - start) / step < 0:
         raise ValueError(f"arange: step {step} does not lead from {start} to {end}; choose another step")

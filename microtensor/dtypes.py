@@ -46,7 +46,7 @@ def floating(dtype: DType) -> bool:
 
 
 def fits(dtype: DType, other: DType) -> bool:
-    """May a result be written over a tensor of another dtype? Bits may be lost, but not what floats have more."""
+    """May a result be written over a tensor of another dtype? Bits may be lost, no floats become integers."""
     return _RANK[dtype.kind] <= _RANK[other.kind]
 
 
@@ -77,21 +77,30 @@ def result_dtype(args: Sequence[Any]) -> np.dtype[Any]:
     return best
 
 
+def cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """The array in a dtype, itself if it has that; what is too large becomes inf without a warning."""
+    with np.errstate(all="ignore"):
+        return array.astype(dtype, copy=False)
+
+
 def as_array(data: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
     """Numbers, nested lists or anything array-like as an array: of the given dtype, or one we compute in."""
     array = np.asarray(data)
     if dtype is not None and array.dtype.kind in "biuf":  # at once: by way of float32 digits would be lost
-        return array.astype(dtype, copy=False)
+        return cast(array, dtype)
     if not hasattr(data, "dtype") and not _holds_arrays(data) and (array.dtype == float64 or array.size == 0):
-        array = array.astype(default)
+        array = cast(array, default)
+    if array.dtype not in KNOWN and array.dtype.newbyteorder("=") in KNOWN:
+        return cast(array, array.dtype.newbyteorder("="))
     if array.dtype not in KNOWN:
-        wider = {"f": float32, "i": int64, "u": int64}.get(array.dtype.kind)
+        long = float64 if array.dtype.itemsize > 8 else float32
+        wider = {"f": long, "i": int64, "u": int64}.get(array.dtype.kind)
         if wider is None or (array.dtype.kind == "u" and array.dtype.itemsize == 8):
             raise TypeError(
                 f"tensor: cannot hold {array.dtype}; convert it first to one of "
                 f"{', '.join(str(d) for d in KNOWN)}"
             )
-        array = array.astype(wider)
+        array = cast(array, wider)
     return array
 
 

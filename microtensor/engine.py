@@ -73,11 +73,16 @@ class Op:
         self.residuals: tuple[str, ...] = options.pop("residuals", ())
         self.samples_function: Callable[..., Any] | None = options.pop("samples", None)
         if options:
-            raise TypeError(f"op {name!r}: no such option {sorted(options)}; see Op")
+            known = "label, broadcasts, promotes, floats, view, differentiable, residuals, samples"
+            raise TypeError(f"op {name!r}: no such option {sorted(options)}; choose among {known}")
         self.__doc__ = forward.__doc__
         self.__name__ = forward.__name__
         self.__module__ = forward.__module__
         parameters = inspect.signature(forward).parameters.values()
+        for p in parameters:
+            if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty:
+                raise TypeError(f"op {name!r}: {p.name}={p.default!r} is positional; inputs have no default: "
+                                f"make {p.name} keyword-only, with a * before it")  # fmt: skip
         self.inputs = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self.defaults = {
@@ -108,6 +113,10 @@ class Op:
         return function
 
     def _keep(self, name: str) -> tuple[int, int]:
+        if name == "y" and "y" in self.inputs:
+            raise TypeError(
+                f"{self.name}.vjp: y is the output, and the forward has an input y; rename the input"
+            )
         if name == "y":
             return OUTPUT, 0
         if name in self.inputs:
@@ -219,12 +228,20 @@ class Op:
         if text.startswith(f"{self.__name__}:") or text.startswith(f"{self.name}:"):
             return error
         given = ", ".join(f"{a.dtype}{a.shape}" if hasattr(a, "shape") else repr(a) for a in arrays)
-        if self.broadcasts and isinstance(error, ValueError):
+        if self.broadcasts and isinstance(error, ValueError) and not _broadcast(arrays):
             shapes = " and ".join(str(np.shape(a)) for a in arrays)
             return ValueError(f"{self.name}: shapes {shapes} do not broadcast; from the right, axes must be "
                               f"equal or 1")  # fmt: skip
         kind = type(error) if type(error) in (ValueError, IndexError, TypeError) else ValueError
         return kind(f"{self.name}: {text} (given {given}); check the shapes and arguments")
+
+
+def _broadcast(arrays: Sequence[Any]) -> bool:
+    try:
+        np.broadcast_shapes(*map(np.shape, arrays))
+    except ValueError:
+        return False
+    return True
 
 
 def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:

@@ -41,7 +41,7 @@ def places(view: Array, root: Array) -> Array:
         across = any(n % size for n in (start, *array.strides)) or array.itemsize != size
         if array.size and (across or first < low or end > high):
             raise RuntimeError(
-                f"in place: the elements of an array {array.shape}, whose neighbours are {array.strides} bytes "
+                f"in place: the elements of an array {array.shape}, neighbours being {array.strides} bytes "
                 f"apart, cannot be counted in {size} bytes within {high - low}; change a clone()"
             )
         steps = [stride // size * memory.itemsize for stride in array.strides]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+import warnings
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 
 import microtensor as mt
-from microtensor import engine, memory
+from microtensor import engine, memory, nn
 from microtensor.engine import op
+from microtensor.nn import functional as F
 
 
 @pytest.fixture
@@ -179,3 +182,204 @@ def test_integers_of_any_width_are_added_in_place_and_floats_are_not():
             x.add_(wrong)
     with pytest.raises(RuntimeError, match="does not fit into bool"):
         mt.tensor([True, False]).add_(mt.tensor([1, 2]))
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+ERRORS = {
+    "gather, one axis": (lambda: mt.ones(3, 4).gather(0, mt.tensor([0, 1])), ValueError, "gather: index"),
+    "gather, none": (lambda: mt.ones(3, 4).gather(0, mt.tensor(0)), ValueError, "gather: index"),
+    "gather, two axes": (lambda: mt.ones(3).gather(0, mt.tensor([[0]])), ValueError, "gather: index"),
+    "scatter": (lambda: mt.ones(3, 2).scatter(0, mt.tensor([0]), 1.0), ValueError, "scatter: index"),
+    "split, negative": (lambda: mt.ones(4).split([3, -1, 2]), ValueError, r"split: \[3, -1, 2\] .* 4"),
+    "split, float": (lambda: mt.ones(4).split(2.0), ValueError, "split: 2.0 does not split 4"),
+    "split, floats": (lambda: mt.ones(4).split([2.0, 2.0]), TypeError, "integers"),
+    "split, 0-d": (lambda: mt.tensor(1.0).split(1), IndexError, r"split: a 0-d tensor .* reshape\(1\)"),
+    "chunk, 0-d": (lambda: mt.tensor(1.0).chunk(1), IndexError, "chunk: a 0-d tensor"),
+    "unbind, 0-d": (lambda: mt.tensor(1.0).unbind(), IndexError, "unbind: a 0-d tensor"),
+    "chunk, axis": (lambda: mt.ones(4).chunk(2, dim=5), IndexError, "chunk: dim 5 is out of range"),
+    "chunk, float": (lambda: mt.ones(4).chunk(2.0), ValueError, "chunk: 2.0 chunks"),
+    "size": (lambda: mt.ones(4).size(3), IndexError, "size: dim 3 is out of range"),
+    "tril": (lambda: mt.ones(4).tril(), ValueError, r"tril: .* \(4,\) is no matrix"),
+    "backward": (
+        lambda: mt.ones(1, requires_grad=True).sum().backward(2.0),
+        TypeError,
+        "backward: .* float; give",
+    ),
+    "layer_norm": (lambda: F.layer_norm(mt.arange(4), (4,)), TypeError, r"layer_norm: .* int64; .*float\(\)"),
+    "dropout": (lambda: F.dropout(mt.arange(4)), TypeError, r"dropout: the input is int64; .*float\(\)"),
+    "cross_entropy": (
+        lambda: F.cross_entropy(mt.zeros(2, 2, dtype=mt.int64), mt.tensor([0, 1])),
+        TypeError,
+        r"cross_entropy: the input is int64; .*float\(\)",
+    ),
+    "one_hot": (lambda: F.one_hot(mt.tensor([1.5, 0.0])), TypeError, r"one_hot: .* float32; .*long\(\)"),
+    "pow": (lambda: mt.tensor([1, 2]) ** -1, ValueError, r"pow: Integers to negative .* int64\(2,\)"),
+    "masked_fill": (
+        lambda: mt.tensor([1, 2]).masked_fill(mt.tensor([True, False]), math.nan),
+        ValueError,
+        "masked_fill: cannot convert float NaN to integer",
+    ),
+    "add": (lambda: mt.ones(2) + mt.ones(3), ValueError, r"add: shapes \(2,\) and \(3,\) do not broadcast"),
+    "arange": (lambda: mt.arange(0, 5, 0.5, dtype=mt.int64), ValueError, "arange: step 0.5 is no int64"),
+    "big-endian": (lambda: mt.from_numpy(np.arange(3, dtype=">f8")), TypeError, "from_numpy: .*>f8 .*copies"),
+    "float16": (lambda: mt.from_numpy(np.zeros(3, np.float16)), TypeError, "from_numpy: .*<f2 .*copies"),
+    "Sequential": (lambda: nn.Sequential([nn.ReLU()]), TypeError, "is list; make it a module"),
+    "ModuleList": (lambda: nn.ModuleList([3]), TypeError, "is int; make it a module"),
+    "register_parameter": (
+        lambda: nn.Module().register_parameter("a", mt.ones(2)),
+        TypeError,
+        "register_parameter: a is Tensor; make it an nn.Parameter",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_cannot_be_meant_is_refused_in_words(name):
+    call, kind, words = ERRORS[name]
+    with pytest.raises(kind, match=words):
+        call()
+
+
+def test_a_buffer_stays_a_tensor_or_none():
+    m = nn.Module()
+    m.register_buffer("mask", mt.ones(2), persistent=False)
+    with pytest.raises(TypeError, match="register_buffer: mask is int; make it a tensor or None"):
+        m.mask = 3
+    m.mask = mt.zeros(2)
+    assert m.mask.sum().item() == 0
+    assert not m.state_dict()
+    m.mask = None
+    assert m.mask is None
+
+
+def test_containers_take_what_they_take_in_pytorch():
+    net = nn.Sequential(OrderedDict(first=nn.Linear(2, 2), second=nn.ReLU()))
+    assert list(net.state_dict()) == ["first.weight", "first.bias"]
+    m = nn.Module()
+    m.a = m.b = nn.Linear(2, 1)
+    assert list(m.state_dict()) == ["a.weight", "a.bias", "b.weight", "b.bias"]
+    assert [name for name, _ in m.named_parameters()] == ["a.weight", "a.bias"]
+    m.load_state_dict(m.state_dict())
+
+
+def test_sizes_may_be_integers_of_any_kind():
+    for two in (2, np.int64(2), mt.tensor(2)):
+        assert [len(part) for part in mt.ones(5).split(two)] == [2, 2, 1]
+        assert [len(part) for part in mt.ones(5).chunk(two)] == [3, 2]
+        assert [len(part) for part in mt.ones(5).split([two, 3])] == [2, 3]
+    assert [len(part) for part in mt.ones(5).split([0, 5])] == [0, 5]
+
+
+def test_clamp_takes_bounds_that_are_tensors_with_their_gradients():
+    torch = pytest.importorskip("torch")
+    x, low, high = [[-2.0, 0.5, 3.0, math.nan]] * 2, [-1.0, 0.75, 0.0, 0.0], [[1.0], [2.0]]
+    ours = [mt.tensor(v, dtype=mt.float64, requires_grad=True) for v in (x, low, high)]
+    theirs = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (x, low, high)]
+    for names in (("min",), ("max",), ("min", "max")):
+        a, b = (t[0].clamp(**{n: t[1 + (n == "max")] for n in names}) for t in (ours, theirs))
+        np.testing.assert_array_equal(a.detach().array, b.detach().numpy())
+        a.sum().backward()
+        b.sum().backward()
+    for p, q in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(p.grad.array, q.grad.numpy())
+    assert mt.arange(4).clamp(mt.tensor(1), 2).tolist() == [1, 1, 2, 2]
+    assert mt.arange(4).clamp(min=mt.tensor([1.5])).dtype == mt.float32
+
+
+@pytest.mark.parametrize("p", [0.5, -1.0, -0.5, 1, 1.5, 2, 3])
+def test_the_norm_of_a_row_with_a_zero_has_pytorchs_gradient(p):
+    torch = pytest.importorskip("torch")
+    rows = np.array([[3.0, 0.0, -4.0], [1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
+    x, y = mt.tensor(rows, requires_grad=True), torch.tensor(rows, requires_grad=True)
+    a, b = x.norm(p, 1), y.norm(p, 1)
+    np.testing.assert_allclose(a.detach().array, b.detach().numpy())
+    a.sum().backward()
+    b.sum().backward()
+    np.testing.assert_allclose(x.grad.array, y.grad.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_along_any_axis_is_contiguous(name):
+    for dim in range(3):
+        y = getattr(mt.randn(2, 3, 4), name)(dim)
+        assert y.is_contiguous()
+        assert y.view(-1).shape == (24,)
+
+
+# --- dtypes -------------------------------------------------------------------------------------------------
+
+
+def test_numbers_too_large_become_inf_in_silence():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for x in (
+            mt.tensor([1e300]),
+            mt.tensor([1e300], dtype=mt.float64).float(),
+            mt.tensor(np.array([1e300]), dtype=mt.float32),
+            mt.full((2,), 1e300),
+            mt.ones(2).fill_(1e300),
+            mt.ones(2).copy_(mt.full((2,), 1e300, dtype=mt.float64)),
+            mt.ones(2).new_full((2,), 1e300),
+            mt.zeros(2).add_(mt.full((2,), 1e300, dtype=mt.float64)),
+            mt.ones(2) * 1e300,
+        ):
+            assert x.array[0] == math.inf
+        w = nn.Parameter(mt.full((1,), 3e38))
+        w.grad = mt.full((1,), -3e38)
+        mt.optim.SGD([w], lr=10.0, momentum=0.9, weight_decay=0.1).step()
+        assert w.item() == math.inf
+
+
+def test_arrays_of_other_byte_orders_are_copied_with_all_their_digits():
+    for dtype, want in ((">f8", np.float64), (">f4", np.float32), (">i4", np.int32), (">i8", np.int64)):
+        x = mt.tensor(np.arange(3).astype(dtype))
+        assert x.dtype == want
+        assert x.dtype.isnative
+        assert x.tolist() == [0, 1, 2]
+    third = mt.tensor(np.array([1 / 3], np.longdouble))
+    assert third.item() == 1 / 3
+
+
+# --- ops of one's own ---------------------------------------------------------------------------------------
+
+
+def test_an_input_called_y_cannot_be_kept_by_that_name(declare):
+    @declare("corner_y")
+    def forward(x, y):
+        return x * y
+
+    with pytest.raises(TypeError, match=r"corner_y.vjp: y is the output, .* rename the input"):
+        forward.vjp(lambda g, x, y: (g * y, g * x))
+    forward.vjp(lambda g, x: (g, g * x))  # nothing is wrong until somebody asks for it
+
+
+def test_a_positional_parameter_with_a_default_is_no_input(declare):
+    with pytest.raises(TypeError, match=r"op 'corner_slope': slope=0.1 is .* make slope keyword-only"):
+
+        @declare("corner_slope")
+        def forward(x, slope=0.1):
+            return x * slope
+
+
+def test_an_unknown_option_of_an_op_names_those_that_exist(declare):
+    with pytest.raises(TypeError, match=r"no such option \['broadcast'\]; choose among label, .*samples"):
+
+        @declare("corner_option", broadcast=True)
+        def forward(x):
+            return x
+
+
+def test_a_numpy_function_in_a_vjp_says_what_to_use_for_higher_orders(declare):
+    @declare("corner_exp")
+    def forward(x):
+        return np.exp(x)
+
+    @forward.vjp
+    def forward_vjp(g, x):
+        return (g * np.exp(x),)
+
+    x = mt.tensor(1.0, requires_grad=True)
+    with pytest.raises(TypeError) as caught:
+        mt.autograd.grad(forward(x), x, create_graph=True)
+    assert "ops.exp for np.exp" in "\n".join(caught.value.__notes__)

@@ -101,11 +101,17 @@ class Elementwise:
         return self // other if rounding_mode else self / other
 
     def clamp(self: Any, min: Any = None, max: Any = None) -> Tensor:
-        """min where smaller, max where larger (numbers); gradient 1 inside and at the bounds."""
+        """min where smaller, max where larger; gradient 1 inside and at the bounds, which may be tensors."""
         if min is None and max is None:
             raise ValueError("clamp: neither min nor max is given; give at least one")
-        min, max = as_number("clamp", min), as_number("clamp", max)
         x = self
+        if isinstance(min, engine.Tensor) or isinstance(max, engine.Tensor):
+            for bound, inside in ((min, ops.greater_equal), (max, ops.less_equal)):
+                if bound is not None:
+                    outside = ops.where(ops.isnan(x), ops.detach(x), bound)
+                    x = ops.where(inside(x, bound), x, outside)
+            return x
+        min, max = as_number("clamp", min), as_number("clamp", max)
         if any(isinstance(bound, float) for bound in (min, max)) and not dtypes.floating(self.dtype):
             x = self.to(dtypes.default)
         return ops.clamp(x, low=min, high=max)

@@ -67,7 +67,7 @@ class InPlace:
         return self
 
     def _root_to_change(self: Any, who: str) -> Any:
-        """The tensor whose memory is about to change: this one, or what it views; refused where it must be."""
+        """The tensor whose memory is about to change: this one, or what it views; an error if it must not."""
         if self.base is not None:
             engine.refresh(self)
         root = self if self.base is None else self.base[0]

@@ -89,10 +89,16 @@ class Reductions:
             return self.abs().amax(dim, keepdim) if p > 0 else self.abs().amin(dim, keepdim)
         if p == 0:
             return (self != 0).to(self.dtype).sum(dim, keepdim)
-        total = (self * self if p == 2 else self.abs() ** p).sum(dim, keepdim)
-        zero = total == 0
+        if p < 1:  # the slope of |x|ᵖ at 0 is infinite; as in PyTorch it counts as 0
+            powers = ops.where(
+                self == 0, 0.0 if p > 0 else math.inf, ops.where(self == 0, 1.0, self.abs()) ** p
+            )
+        else:
+            powers = self * self if p == 2 else self.abs() ** p
+        total = powers.sum(dim, keepdim)
+        zero = total == (0 if p > 0 else math.inf)
         root = ops.where(zero, 1.0, total)
-        return ops.where(zero, total, ops.sqrt(root) if p == 2 else root ** (1.0 / p))
+        return ops.where(zero, 0.0, ops.sqrt(root) if p == 2 else root ** (1.0 / p))
 
     def amax(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """The maximum over the axes dim; tied maxima share the gradient evenly."""

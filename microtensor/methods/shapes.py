@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ class Shapes:
 
     def size(self: Any, dim: int | None = None) -> Any:
         """The shape, or the length of one axis."""
-        return self.shape if dim is None else self.shape[dim]
+        return self.shape if dim is None else self.shape[_axis("size", self, dim)]
 
     def dim(self: Any) -> int:
         """The number of axes."""
@@ -251,31 +252,37 @@ class Shapes:
 
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Views of consecutive pieces along dim: of split_size (the last may be shorter) or of the sizes."""
-        axis = as_axis("split", self, dim)
+        axis = _axis("split", self, dim)
         length = self.shape[axis]
-        if isinstance(split_size, int):
-            if split_size < 1:
-                raise ValueError(
-                    f"split: split_size {split_size} is not positive; give the length of a piece"
-                )
-            ends = [min(i + split_size, length) for i in range(0, length, split_size)] or [0]
+        if is_int(split_size):
+            piece = int(split_size)  # type: ignore[arg-type]
+            if piece < 1:
+                raise ValueError(f"split: split_size {piece} is not positive; give the length of a piece")
+            ends = [min(i + piece, length) for i in range(0, length, piece)] or [0]
         else:
-            ends = np.cumsum(split_size).tolist()
-            if not ends or ends[-1] != length:
-                raise ValueError(
-                    f"split: sizes {list(split_size)} do not add up to {length}, the length of axis {axis}"
-                )
+            sizes = as_sizes((split_size,)) if isinstance(split_size, Sequence) else (split_size,)
+            if not all(is_int(n) and n >= 0 for n in sizes) or sum(sizes) != length or not sizes:
+                raise ValueError(f"split: {split_size!r} does not split {length}, the length of axis {axis}; "
+                                 f"give a whole number, or lengths that add up to it")  # fmt: skip
+            ends = list(itertools.accumulate(sizes))
         lead = (slice(None),) * axis
         starts = [0, *ends[:-1]]
         return tuple(ops.getitem(self, index=(*lead, slice(a, b))) for a, b in zip(starts, ends, strict=True))
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """At most `chunks` views of equal length (the last may be shorter) along dim."""
-        if chunks < 1:
-            raise ValueError(f"chunk: {chunks} chunks; ask for at least one")
-        return self.split(max(1, -(-self.size(dim) // chunks)), dim)
+        if not is_int(chunks) or chunks < 1:
+            raise ValueError(f"chunk: {chunks!r} chunks; ask for a whole number, at least one")
+        return self.split(max(1, -(-self.shape[_axis("chunk", self, dim)] // chunks)), dim)
 
     def unbind(self: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """Every slice along dim."""
-        lead = (slice(None),) * as_axis("unbind", self, dim)
-        return tuple(ops.getitem(self, index=(*lead, i)) for i in range(self.size(dim)))
+        axis = _axis("unbind", self, dim)
+        return tuple(ops.getitem(self, index=(slice(None),) * axis + (i,)) for i in range(self.shape[axis]))
+
+
+def _axis(who: str, x: Any, dim: int) -> int:
+    """An axis that is there."""
+    if not x.ndim:
+        raise IndexError(f"{who}: a 0-d tensor has no axis {dim}; make it one with reshape(1)")
+    return as_axis(who, x, dim)

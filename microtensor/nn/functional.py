@@ -59,8 +59,15 @@ def dropout(
         raise ValueError(f"dropout: p is {p}; it is the probability to drop, between 0 and 1")
     if not training or p == 0.0:
         return input
+    _refuse_integers("dropout", input)
     keep = (generator or default_generator).numpy.random(input.shape, np.float32) >= p
     return ops.dropout(input, engine.make(keep, None, None), p=float(p))  # type: ignore[no-any-return]
+
+
+def _refuse_integers(who: str, x: Tensor) -> None:
+    """What is no whole number would be cut."""
+    if x.dtype.kind != "f":
+        raise TypeError(f"{who}: the input is {x.dtype}; make it floating with .float()")
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -107,6 +114,7 @@ def layer_norm(
     Raises: ValueError if the input does not end in normalized_shape, or weight or bias is not of it.
     Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
+    _refuse_integers("layer_norm", input)
     shape = tuple(normalized_shape)
     if not shape or input.shape[-len(shape) :] != shape:
         raise ValueError(
@@ -179,6 +187,7 @@ def cross_entropy(
     Raises: ValueError for shapes or ε outside 0 … 1; IndexError for a class outside 0 … C − 1.
     All targets ignored: NaN, as in PyTorch. Source: "Attention Is All You Need", §5.4 (smoothing).
     """
+    _refuse_integers("cross_entropy", input)
     rows, ids = _class_rows("cross_entropy", input, target, ignore_index)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing}; choose it between 0 and 1")
@@ -254,6 +263,8 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the class, 0 elsewhere, int64. Shapes: (...) → (..., num_classes); −1: the largest class + 1."""
     ids = tensor.array
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"one_hot: the classes are {ids.dtype}; make them integers with .long()")
     n = int(ids.max()) + 1 if num_classes == -1 else num_classes
     if ids.size and not (ids.min() >= 0 and ids.max() < n):
         raise ValueError(

@@ -88,7 +88,7 @@ class Module:
                 )
             self._parameters[name] = None
         elif name in self._buffers:
-            self._buffers[name] = value
+            self.register_buffer(name, value, name not in self._transient)
         else:
             self._modules.pop(name, None)
             object.__setattr__(self, name, value)
@@ -119,8 +119,11 @@ class Module:
 
     def register_parameter(self, name: str, parameter: Parameter | None) -> None:
         """Set a parameter; None keeps the name for one that is left out (bias=False)."""
-        self.__dict__.pop(name, None)
-        self._parameters[name] = parameter
+        if parameter is not None and not isinstance(parameter, Parameter):
+            raise TypeError(
+                f"register_parameter: {name} is {type(parameter).__name__}; make it an nn.Parameter or None"
+            )
+        self._move(name, self._parameters, parameter)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """A tensor that belongs to the module but is not trained; saved in checkpoints if persistent."""

@@ -139,7 +139,8 @@ class Optimizer:
             options = {**group, "lr": float(group["lr"])} if "lr" in group else group
             for p in group["params"]:
                 if p.grad is not None:
-                    self._update(p.array, p.grad.array, self.state[p], options)
+                    with np.errstate(all="ignore"):  # what is too large becomes inf, as everywhere
+                        self._update(p.array, p.grad.array, self.state[p], options)
                     p.version[0] += 1
         return loss
 
