@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import microtensor.nn.functional as F
 from microtensor import Tensor, nn
@@ -159,25 +160,15 @@ def _attend(
 
 
 class Encoder(nn.Module):
-    """N fresh encoder layers in a row (never copies of one), and with norm="pre" a LayerNorm at the end."""
+    """N fresh encoder layers in a row (never copies of one), and with norm="pre" a LayerNorm at the end.
 
-    def __init__(
-        self,
-        n_layers: int,
-        d_model: int,
-        n_heads: int,
-        d_ff: int,
-        *,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        norm: str = "post",
-    ) -> None:
+    options: dropout, activation and norm of `EncoderLayer`.
+    """
+
+    def __init__(self, n_layers: int, d_model: int, n_heads: int, d_ff: int, **options: Any) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            EncoderLayer(d_model, n_heads, d_ff, dropout=dropout, activation=activation, norm=norm)
-            for _ in range(n_layers)
-        )
-        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.layers = nn.ModuleList(EncoderLayer(d_model, n_heads, d_ff, **options) for _ in range(n_layers))
+        self.norm = nn.LayerNorm(d_model) if options.get("norm") == "pre" else nn.Identity()
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, weights: Weights | None = None) -> Tensor:
         """(B, T, d_model) → (B, T, d_model)"""
@@ -187,25 +178,15 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """N fresh decoder layers in a row, and with norm="pre" a LayerNorm at the end."""
+    """N fresh decoder layers in a row, and with norm="pre" a LayerNorm at the end.
 
-    def __init__(
-        self,
-        n_layers: int,
-        d_model: int,
-        n_heads: int,
-        d_ff: int,
-        *,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        norm: str = "post",
-    ) -> None:
+    options: dropout, activation and norm of `DecoderLayer`.
+    """
+
+    def __init__(self, n_layers: int, d_model: int, n_heads: int, d_ff: int, **options: Any) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            DecoderLayer(d_model, n_heads, d_ff, dropout=dropout, activation=activation, norm=norm)
-            for _ in range(n_layers)
-        )
-        self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.layers = nn.ModuleList(DecoderLayer(d_model, n_heads, d_ff, **options) for _ in range(n_layers))
+        self.norm = nn.LayerNorm(d_model) if options.get("norm") == "pre" else nn.Identity()
 
     def forward(
         self,
@@ -280,8 +261,8 @@ class Transformer(nn.Module):
             self.src_embedding.weight = self.tgt_embedding.weight
         self.positions = PositionalEncoding(c.d_model, c.max_len, c.dropout)
         kind = {"dropout": c.dropout, "activation": c.activation, "norm": c.norm}
-        self.encoder = Encoder(c.n_encoder_layers, c.d_model, c.n_heads, c.d_ff, **kind)  # type: ignore[arg-type]
-        self.decoder = Decoder(c.n_decoder_layers, c.d_model, c.n_heads, c.d_ff, **kind)  # type: ignore[arg-type]
+        self.encoder = Encoder(c.n_encoder_layers, c.d_model, c.n_heads, c.d_ff, **kind)
+        self.decoder = Decoder(c.n_decoder_layers, c.d_model, c.n_heads, c.d_ff, **kind)
         self.output = nn.Linear(c.d_model, c.tgt_vocab_size, bias=False)
         nn.init.xavier_uniform_(self.output.weight)
         if c.tie_weights:
