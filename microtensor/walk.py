@@ -147,8 +147,8 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
         error.add_note(f"in the backward of {entry!r}")
         if create_graph and isinstance(error, TypeError):
             error.add_note(
-                "it is differentiated on tensors: write its VJP in operators and functions of "
-                "microtensor.ops, such as ops.exp for np.exp"
+                "it is differentiated on tensors: write its VJP in operators and functions of ops "
+                "(microtensor.ops.exp for np.exp)"
             )
         raise
     if not isinstance(gradients, tuple) or len(gradients) != len(entry.inputs):
