@@ -357,6 +357,27 @@ def test_a_view_of_a_constant_learns_when_the_constant_gets_a_gradient():
     assert x.grad.tolist() == [0.0, 2.0, 2.0]
 
 
+def test_a_view_of_a_constant_that_got_a_gradient_says_so_and_brings_it_into_other_changes():
+    x = leaf(np.ones(3))
+    constant = mt.zeros(3, dtype=mt.float64)
+    view, other = constant[1:], mt.ones(2, dtype=mt.float64)
+    constant.add_(x)
+    other.mul_(view)
+    assert view.requires_grad
+    other.sum().backward()
+    assert x.grad.tolist() == [0.0, 1.0, 1.0]
+
+
+def test_what_is_copied_from_a_view_of_a_constant_that_got_a_gradient_brings_it():
+    x = leaf(np.ones(3))
+    constant, copied = mt.zeros(3, dtype=mt.float64), mt.zeros(2, dtype=mt.float64)
+    view = constant[1:]
+    constant.add_(x)
+    copied.copy_(view)
+    copied.sum().backward()
+    assert x.grad.tolist() == [0.0, 1.0, 1.0]
+
+
 def test_a_view_of_a_view_tells_the_tensor_below_both():
     x = leaf(np.ones((2, 3)))
     y = x * 1.0

@@ -113,7 +113,7 @@ class InPlace:
         """x[index] ← value; what was there before gets no gradient."""
         value = as_operand(value, self.dtype).to(self.dtype)
         root = self._root_to_change(who)
-        if mode.grad and (root._requires_grad or value._requires_grad):
+        if mode.grad and (root._requires_grad or value.requires_grad):
             return self._change(who, lambda x: ops.setitem(x, value, index=index), value)
         ops.assign(self.array, index, value.array)
         self.version[0] += 1
