@@ -79,8 +79,10 @@ def result_dtype(args: Sequence[Any]) -> np.dtype[Any]:
 
 def cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """The array in a dtype, itself if it has that; what is too large becomes inf without a warning."""
+    if array.dtype == dtype:
+        return array
     with np.errstate(all="ignore"):
-        return array.astype(dtype, copy=False)
+        return array.astype(dtype)
 
 
 def as_array(data: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:

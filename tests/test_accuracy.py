@@ -53,6 +53,16 @@ def test_gradients_that_are_summed_over_many_rows_are_right():
         np.testing.assert_allclose(g.array, np.full(g.shape, 1e5), rtol=1e-6)
 
 
+def test_gradients_that_meet_at_one_place_in_great_numbers_add_up_to_their_digits():
+    ids, g = mt.zeros(10**6, dtype=mt.int64), mt.full((10**6,), 0.1)
+    w, x = mt.zeros(3, 2, requires_grad=True), mt.zeros(3, requires_grad=True)
+    F.embedding(ids, w).backward(g.unsqueeze(1).expand(-1, 2))
+    x[ids].backward(g)
+    for sums in (w.grad[0], x.grad[0], mt.zeros(3).scatter_add(0, ids, g)[0]):
+        np.testing.assert_allclose(sums.array, 1e5, rtol=1e-6)
+        assert sums.dtype == mt.float32
+
+
 def test_the_mean_of_equal_numbers_is_that_number():
     for n in (3, 7, 49, 107):
         assert mt.ones(n).mean().item() == 1

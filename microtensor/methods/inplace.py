@@ -61,8 +61,7 @@ class InPlace:
                 engine.adopt(self, result)
             else:
                 self._record_view(who, root, result)
-        with np.errstate(all="ignore"):  # what is too large becomes inf
-            np.copyto(self.array, result.array, casting="unsafe")
+        np.copyto(self.array, dtypes.cast(result.array, self.dtype))
         self.version[0] += 1
         return self
 

@@ -47,6 +47,8 @@ def _total(x: Any, axis: Any, keepdims: bool) -> Any:
     NumPy adds pairwise along the axis that is innermost in memory; along others it is a running sum, which in
     float32 loses digits from a thousand rows and stands still at 2²⁴ ones.
     """
+    if x.size <= FEW or (axis is None and x.flags.c_contiguous):
+        return np.sum(x, axis=axis, keepdims=keepdims)
     axes = tuple(range(x.ndim)) if axis is None else tuple(sorted([a % x.ndim for a in _tuple(axis)]))
     trailing = axes == tuple(range(x.ndim - len(axes), x.ndim))
     if count(x.shape, axes) <= FEW or (trailing and x.flags.c_contiguous):
