@@ -13,6 +13,7 @@ import numpy as np
 from microtensor import engine
 from microtensor.engine import Entry
 from microtensor.mode import Block, Switch, mode
+from microtensor.place import caller, line_of
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -54,7 +55,7 @@ def _forward(forward: Any, *arrays: Any, **params: Any) -> Any:
     name, names = (
         (op.name, _names(op, len(arrays))) if op else (forward.__name__, map(str, range(len(arrays))))
     )
-    line = engine.line_of(engine.caller())
+    line = line_of(caller())
     raise RuntimeError(
         f"detect_anomaly: {name} made {fault} of its result {_what(y)}, at {line}; "
         f"{_states(zip(names, arrays, strict=True), 'its input ')}"

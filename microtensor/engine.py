@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import os
-import sys
 import weakref
 from collections.abc import Callable, Sequence
-from types import CodeType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,11 +19,11 @@ from numpy.typing import NDArray
 from microtensor import dtypes, memory
 from microtensor.hooks import Hooks, hand_over
 from microtensor.mode import mode
+from microtensor.place import caller, line_of
 
-__all__ = ["Array", "Entry", "Op", "adopt", "bind", "caller", "line_of", "op", "refresh", "registry"]
+__all__ = ["Array", "Entry", "Op", "adopt", "bind", "op", "refresh", "registry"]
 
 Array: TypeAlias = NDArray[Any]
-PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 registry: dict[
     str, Op
@@ -367,20 +364,3 @@ def _node(tensor: Any) -> Any:
 
 def _bare(a: Any) -> Any:
     return a.array if isinstance(a, Tensor) else a
-
-
-def caller() -> tuple[CodeType, int] | None:
-    """Code and instruction of the first frame outside this package: the line is looked up when asked for."""
-    frame = sys._getframe(3)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
-    return None if frame is None else (frame.f_code, frame.f_lasti)
-
-
-def line_of(place: tuple[CodeType, int] | None) -> str:
-    """`file:line` of what `caller` found."""
-    if place is None:
-        return "unknown line"
-    code, instruction = place
-    line = next(itertools.islice(code.co_positions(), instruction // 2, None))[0]
-    return f"{code.co_filename}:{line}"

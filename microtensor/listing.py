@@ -91,7 +91,7 @@ def tape(y: Any, *inputs: Any, grads: bool = False) -> Tape:
         y = y[0] if isinstance(y, tuple | list) else y
     if not isinstance(y, engine.Tensor):
         raise TypeError(f"tape: takes a tensor or a module, not {type(y).__name__}; pass what you computed")
-    if y.grad_fn is None:
+    if not y.requires_grad or y.grad_fn is None:  # a view learns here what happened to its base
         raise RuntimeError(
             f"tape: this tensor of shape {y.shape} was not recorded: nothing requires a gradient, or no_grad "
             f"was on; set requires_grad=True before the forward"

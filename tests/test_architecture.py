@@ -20,6 +20,7 @@ LEVELS = {
     "microtensor.dtypes": 0,
     "microtensor.memory": 0,
     "microtensor.hooks": 0,
+    "microtensor.place": 0,
     "microtensor.printing": 0,
     "microtensor.random": 0,
     "microtensor.kernels": 0,
