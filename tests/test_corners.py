@@ -200,6 +200,11 @@ ERRORS = {
     "chunk, axis": (lambda: mt.ones(4).chunk(2, dim=5), IndexError, "chunk: dim 5 is out of range"),
     "chunk, float": (lambda: mt.ones(4).chunk(2.0), ValueError, "chunk: 2.0 chunks"),
     "size": (lambda: mt.ones(4).size(3), IndexError, "size: dim 3 is out of range"),
+    "expand": (
+        lambda: mt.ones(2).expand(-1, 2),
+        ValueError,
+        r"expand: \(-1, 2\) for shape \(2,\); a new axis",
+    ),
     "tril": (lambda: mt.ones(4).tril(), ValueError, r"tril: .* \(4,\) is no matrix"),
     "backward": (
         lambda: mt.ones(1, requires_grad=True).sum().backward(2.0),
@@ -321,6 +326,7 @@ def test_numbers_too_large_become_inf_in_silence():
             mt.ones(2).fill_(1e300),
             mt.ones(2).copy_(mt.full((2,), 1e300, dtype=mt.float64)),
             mt.ones(2).new_full((2,), 1e300),
+            nn.init.constant_(mt.zeros(2), 1e300),
             mt.zeros(2).add_(mt.full((2,), 1e300, dtype=mt.float64)),
             mt.ones(2) * 1e300,
         ):
@@ -329,6 +335,13 @@ def test_numbers_too_large_become_inf_in_silence():
         w.grad = mt.full((1,), -3e38)
         mt.optim.SGD([w], lr=10.0, momentum=0.9, weight_decay=0.1).step()
         assert w.item() == math.inf
+
+
+def test_read_only_memory_is_not_initialised():
+    array = np.zeros(2, np.float32)
+    array.flags.writeable = False
+    with pytest.raises(RuntimeError, match=r"init: .* read-only memory; give a clone"):
+        nn.init.ones_(mt.from_numpy(array))
 
 
 def test_arrays_of_other_byte_orders_are_copied_with_all_their_digits():

@@ -172,7 +172,12 @@ class Shapes:
             raise ValueError(
                 f"expand: {want} has fewer axes than {self.shape}; name every axis, -1 keeps its length"
             )
-        old = (1,) * (len(want) - self.ndim) + self.shape
+        new = len(want) - self.ndim
+        if -1 in want[:new]:
+            raise ValueError(
+                f"expand: {want} for shape {self.shape}; a new axis in front needs a length, not -1"
+            )
+        old = (1,) * new + self.shape
         return ops.expand(self, shape=tuple(o if w == -1 else w for w, o in zip(want, old, strict=True)))
 
     def broadcast_to(self: Any, shape: Sequence[int]) -> Tensor:

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from microtensor import dtypes
 from microtensor.engine import Array
 from microtensor.methods.arguments import as_rng
 from microtensor.random import Generator
@@ -29,7 +30,11 @@ __all__ = [
 
 
 def _write(tensor: Tensor, values: Array) -> Tensor:
-    tensor.array[...] = values
+    if not tensor.array.flags.writeable:
+        raise RuntimeError(
+            f"init: this tensor of shape {tensor.shape} shares read-only memory; give a clone()"
+        )
+    tensor.array[...] = dtypes.cast(values, tensor.dtype)
     tensor.version[0] += 1
     return tensor
 
