@@ -71,7 +71,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         """Ask for a gradient (leaf tensors of a floating dtype), or stop asking. Returns the tensor."""
         if requires_grad and not dtypes.floating(self.dtype):
             raise RuntimeError(
-                f"requires_grad_: this tensor of shape {self.shape} is {self.dtype} and cannot have a gradient; "
+                f"requires_grad_: a tensor of shape {self.shape} is {self.dtype} and cannot have a gradient; "
                 "make it floating with .float()"
             )
         if self.grad_fn is not None and not requires_grad:
