@@ -309,6 +309,24 @@ def test_a_leaf_changed_in_place_while_recording_is_refused_with_its_shape_and_t
             change(leaf(1.0, 2.0))
 
 
+@pytest.mark.parametrize(
+    ("function", "changed", "said"),
+    [
+        (lambda a, b: a * b, "a", "mul .*needs its input a, a tensor that was changed in place"),
+        (lambda a, b: a * b, "b", "mul .*needs its input b,"),
+        (lambda a, b: 2.0 * b, "b", "mul .*needs its input b,"),
+        (lambda a, b: a.exp(), "y", "exp .*needs its result,"),
+    ],
+)
+def test_a_change_in_place_names_the_tensor_that_is_needed(function, changed, said):
+    a, b = leaf(1.0, 2.0) * 1.0, leaf(3.0, 4.0) * 1.0
+    y = function(a, b)
+    loss = y.sum()
+    {"a": a, "b": b, "y": y}[changed].detach().add_(1.0)
+    with pytest.raises(RuntimeError, match=said):
+        loss.backward()
+
+
 def test_second_order_of_an_op_without_a_definition_names_the_op_and_its_line(declare):
     @declare("doubled square", residuals=("slope",))
     def doubled(x):
