@@ -119,21 +119,22 @@ def _check_entry(entry: Entry) -> None:
             f"gradient was freed by an earlier backward; run the forward again, or call the first backward "
             f"with retain_graph=True"
         )
-    for number, (version, then) in enumerate(entry.checks):
+    for version, then in entry.checks:
         if version[0] != then:
             raise RuntimeError(
                 f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
-                f"{_checked(entry, number)}, a tensor that was changed in place since (version {version[0]}, "
-                f"recorded at {then}); change a clone() instead, or make the change after backward()"
+                f"{_checked(entry, version)}, a tensor that was changed in place since (version {version[0]},"
+                f" recorded at {then}); change a clone() instead, or make the change after backward()"
             )
 
 
-def _checked(entry: Entry, number: int) -> str:
-    """What a check of an entry is about: they follow the VJP's parameters, the result comes last."""
+def _checked(entry: Entry, version: list[int]) -> str:
+    """What a version is checked for: checks follow the VJP's parameters, that of the result comes last."""
     op, saved = entry.op, entry.saved or ()
     names = [n for n, s in zip(op.kept, saved, strict=True) if n in op.inputs and isinstance(s, np.ndarray)]
     if op.variadic in op.kept:
         names = [f"{op.variadic}[{i}]" for i in range(len(entry.inputs))]
+    number = next(i for i, check in enumerate(entry.checks) if check[0] is version)
     return [*(f"its input {name}" for name in names), "its result"][number]
 
 
