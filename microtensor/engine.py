@@ -25,9 +25,8 @@ __all__ = ["Array", "Entry", "Op", "adopt", "bind", "op", "refresh", "registry"]
 
 Array: TypeAlias = NDArray[Any]
 
-registry: dict[
-    str, Op
-] = {}  # every op ever declared, by name: the op contract, the drawing and the docs read it
+# every op ever declared, by name: the op contract, the drawing and the docs read it
+registry: dict[str, Op] = {}
 
 
 # --- the one late binding: tensor.py tells what a result is -------------------------------------------------
