@@ -31,7 +31,7 @@ def backward(
     """
     wanted = None if inputs is None else _wanted("backward", inputs)
     roots = _roots("backward", tensors, grad_tensors, create_graph)
-    nodes = None if wanted is None else [_node(x) for x in wanted]
+    nodes = None if wanted is None else [engine.node_of(x) for x in wanted]
     tensor_of = {id(node): x for node, x in zip(nodes or (), wanted or (), strict=True)}
     found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
     for node, g, ours in found:
@@ -59,7 +59,7 @@ def grad(
     """
     wanted = _wanted("grad", inputs)
     roots = _roots("grad", outputs, grad_outputs, create_graph)
-    nodes = [_node(x) for x in wanted]
+    nodes = [engine.node_of(x) for x in wanted]
     keep = create_graph if retain_graph is None else retain_graph
     found = _walk(roots, retain_graph=keep, create_graph=create_graph, wanted=nodes)
     arrived = {id(n): _owned(g, ours) for n, g, ours in found}
@@ -68,10 +68,6 @@ def grad(
             raise RuntimeError(f"grad: input {i} of shape {x.shape} was not used to compute the outputs; "
                                f"pass allow_unused=True to get None for it")  # fmt: skip
     return tuple(arrived.get(id(n)) for n in nodes)
-
-
-def _node(tensor: Any) -> Any:
-    return tensor if tensor.grad_fn is None else tensor.grad_fn
 
 
 def _wanted(who: str, inputs: Any) -> list[Any]:
@@ -136,7 +132,7 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
         g = (g if isinstance(g, engine.Tensor) else engine.make(g, None, None)).to(y.dtype)
     else:
         g = (g.array if isinstance(g, engine.Tensor) else g).astype(y.dtype, copy=False)
-    return _node(y), g
+    return engine.node_of(y), g
 
 
 def _accumulate(leaf: Any, g: Any, ours: bool) -> None:

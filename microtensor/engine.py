@@ -316,7 +316,7 @@ class Entry:
     ) -> None:
         self.op, self.params, self.shape, self.dtype = op, params, y.shape, y.dtype
         self.index = next(_clock)  # an input is always older than its output
-        self.inputs = tuple([_node(a) if isinstance(a, Tensor) else a for a in args])
+        self.inputs = tuple([node_of(a) if isinstance(a, Tensor) else a for a in args])
         self.place = caller()
         self.hooks: Hooks | None = None  # what waits for the gradient of this result
         self.checks: list[tuple[list[int], int]] = []  # (version counter, its value now) of what is kept
@@ -357,7 +357,8 @@ class Entry:
         return [a for a in flat if isinstance(a, np.ndarray)]
 
 
-def _node(tensor: Any) -> Any:
+def node_of(tensor: Any) -> Any:
+    """Where a tensor's gradient arrives: its entry, or the leaf itself; a weak reference if it needs none."""
     return tensor.grad_fn or (tensor if tensor._requires_grad else weakref.ref(tensor))
 
 

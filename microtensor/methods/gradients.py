@@ -68,7 +68,7 @@ def _hooks(who: str, tensor: Any) -> Hooks:
             f"{who}: this tensor of shape {tensor.shape} requires no gradient, so that none will come; set "
             f"requires_grad=True on it, or on what it is computed from before the forward"
         )
-    node = tensor if tensor.grad_fn is None else tensor.grad_fn
+    node = engine.node_of(tensor)
     if getattr(node, "hooks", None) is None:
         node.hooks = Hooks()
     found: Hooks = node.hooks
