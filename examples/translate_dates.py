@@ -16,6 +16,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +61,9 @@ class DateBatches(Dataset):
         return source_ids(self.corpus, sources), mt.from_numpy(self.corpus.batch(targets))
 
 
-def source_ids(corpus: DateCorpus, texts: object) -> mt.Tensor:
+def source_ids(corpus: DateCorpus, texts: Sequence[str]) -> mt.Tensor:
     """(B, S): the characters and EOS of each text. The encoder needs no start token."""
-    return mt.from_numpy(corpus.batch(list(texts))[:, 1:].copy())  # type: ignore[call-overload]
+    return mt.from_numpy(corpus.batch(texts)[:, 1:])
 
 
 def build(vocab_size: int, smoke: bool) -> Transformer:
@@ -122,7 +123,7 @@ def attention_map(model: Transformer, corpus: DateCorpus, text: str, path: Path)
 
     source = source_ids(corpus, [text])
     written = translate(model, corpus, [text])[0]
-    target = mt.from_numpy(corpus.batch([written])[:, :-1].copy())
+    target = mt.from_numpy(corpus.batch([written])[:, :-1])
     model.eval()
     with mt.no_grad():
         _, attention = model(source, target, return_attention=True)
