@@ -12,7 +12,9 @@ from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
 from microtensor.walk import walk
 
-__all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
+__all__ = ["STALE", "backward", "detect_anomaly", "grad", "set_detect_anomaly"]
+
+STALE = -1  # in `gradient.used`: an optimiser has taken this gradient, and backward has added to it since
 
 
 def backward(
@@ -142,6 +144,8 @@ def _accumulate(leaf: Any, g: Any, ours: bool) -> None:
     elif isinstance(g, engine.Tensor):  # create_graph: it is part of a graph, never changed in place
         leaf.grad = leaf.grad + g
     elif leaf.grad.grad_fn is None and leaf.grad.array.flags.writeable:
+        if getattr(leaf.grad, "used", None) == leaf.grad.version[0]:
+            leaf.grad.used = STALE
         leaf.grad.array += g
         leaf.grad.version[0] += 1
     else:

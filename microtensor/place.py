@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import warnings
 from types import CodeType
 from typing import TypeAlias
 
-__all__ = ["Place", "caller", "line_of"]
+__all__ = ["Place", "caller", "line_of", "warn"]
 
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -29,3 +30,11 @@ def line_of(place: Place | None) -> str:
     code, instruction = place
     line = next(itertools.islice(code.co_positions(), instruction // 2, None))[0]
     return f"{code.co_filename}:{line}"
+
+
+def warn(text: str) -> None:
+    """A UserWarning at the line of the user's code that called us, however deep in this package we are."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)

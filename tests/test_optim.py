@@ -115,6 +115,50 @@ def test_zero_grad_forgets_or_zeroes():
     assert p.grad is None
 
 
+def _descend(w, optimizer, between):
+    for _ in range(3):
+        (w * w).sum().backward()
+        optimizer.step()
+        between(optimizer)
+
+
+@pytest.mark.parametrize("kind", [mt.optim.SGD, mt.optim.AdamW])
+def test_a_forgotten_zero_grad_is_said_once_at_the_line_of_the_step(kind):
+    w = mt.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.warns(
+        UserWarning, match=r"step: the gradients of 1 of 1 .*; call optimizer.zero_grad"
+    ) as said:
+        _descend(w, kind([w], lr=0.1), lambda optimizer: None)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda o: o.zero_grad(),
+        lambda o: o.zero_grad(set_to_none=False),
+        lambda o: setattr(o.param_groups[0]["params"][0], "grad", None),
+        lambda o: o.param_groups[0]["params"][0].grad.zero_(),
+    ],
+)
+def test_every_way_to_forget_a_gradient_is_known(between):
+    w = mt.tensor([1.0, 2.0], requires_grad=True)
+    _descend(w, mt.optim.SGD([w], lr=0.1), between)  # warnings are errors here
+
+
+def test_several_backwards_for_one_step_and_several_steps_for_one_backward_are_no_mistake():
+    w = mt.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = mt.optim.SGD([w], lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        for _ in range(3):
+            (w * w).sum().backward()
+        mt.nn.utils.clip_grad_norm_([w], 0.1)
+        optimizer.step()
+        optimizer.step()
+
+
 def test_a_closure_runs_with_gradients_and_returns_the_loss():
     p = leaf([3.0])
     optimizer = optim.SGD([p], lr=0.5)
