@@ -157,8 +157,8 @@ class Optimizer:
         if stale and not self._warned:
             self._warned = True
             warn(
-                f"{self._name}.step: the gradients of {stale} of {len(params)} parameters still hold those of "
-                f"the step before, to which backward() has added; call optimizer.zero_grad() once a step, "
+                f"{self._name}.step: the gradients of {stale} of {len(params)} parameters still hold those "
+                f"of the step before, to which backward() has added; call optimizer.zero_grad() once a step, "
                 f"before backward()"
             )
 
