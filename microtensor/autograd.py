@@ -10,11 +10,10 @@ import numpy as np
 
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
+from microtensor.place import warn
 from microtensor.walk import walk
 
-__all__ = ["STALE", "backward", "detect_anomaly", "grad", "set_detect_anomaly"]
-
-STALE = -1  # in `gradient.used`: an optimiser has taken this gradient, and backward has added to it since
+__all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
 
 
 def backward(
@@ -30,14 +29,21 @@ def backward(
     inputs: fill the `.grad` of these tensors alone, which may be inner ones.
     Raises: RuntimeError if a tensor was not recorded, a gradient is missing or misshaped, or the tape is
     freed already. No `.grad` has changed then.
+    Warns: once, if gradients are added up while their leaves are changed twice: a forgotten zero_grad().
     """
     wanted = None if inputs is None else _wanted("backward", inputs)
     roots = _roots("backward", tensors, grad_tensors, create_graph)
     nodes = None if wanted is None else [engine.node_of(x) for x in wanted]
     tensor_of = {id(node): x for node, x in zip(nodes or (), wanted or (), strict=True)}
     found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
-    for node, g, ours in found:
-        _accumulate(tensor_of.get(id(node), node), g, ours)
+    leaves = [(tensor_of.get(id(node), node), g, ours) for node, g, ours in found]
+    stale = [leaf for leaf, g, ours in leaves if _accumulate(leaf, g, ours)]
+    if stale:
+        warn(
+            f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the gradients "
+            f"of three steps; set it to zero once a step, before backward(): optimizer.zero_grad(), "
+            f"model.zero_grad() or x.grad = None"
+        )
 
 
 def grad(
@@ -137,19 +143,24 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
     return engine.node_of(y), g
 
 
-def _accumulate(leaf: Any, g: Any, ours: bool) -> None:
-    """leaf.grad += g."""
-    if leaf.grad is None:
-        leaf.grad = _owned(g, ours)
+def _accumulate(leaf: Any, g: Any, ours: bool) -> bool:
+    """leaf.grad += g. True if that makes it a sum over two changes of the leaf: was zero_grad() forgotten?"""
+    total, updates, grown = leaf.grad, 0, False
+    if total is None:
+        leaf.grad = total = _owned(g, ours)
     elif isinstance(g, engine.Tensor):  # create_graph: it is part of a graph, never changed in place
-        leaf.grad = leaf.grad + g
-    elif leaf.grad.grad_fn is None and leaf.grad.array.flags.writeable:
-        if getattr(leaf.grad, "used", None) == leaf.grad.version[0]:
-            leaf.grad.used = STALE
-        leaf.grad.array += g
-        leaf.grad.version[0] += 1
+        leaf.grad = total = total + g
+    elif total.grad_fn is None and total.array.flags.writeable:
+        at, updates = getattr(total, "summed", (leaf.version[0], 0))
+        if at != leaf.version[0]:  # the leaf has other values than at the last backward
+            grown = total.array.any()  # no: somebody has set it to zero, in whatever way
+            updates = updates + 1 if grown else 0
+        total.array += g
+        total.version[0] += 1
     else:
-        leaf.grad = engine.make(leaf.grad.array + g, None, None)
+        leaf.grad = total = engine.make(total.array + g, None, None)
+    total.summed = leaf.version[0], updates
+    return grown and updates == 2
 
 
 def _owned(g: Any, ours: bool) -> Any:

@@ -40,7 +40,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     """
 
     __slots__ = (
-        *("__weakref__", "_requires_grad", "array", "base", "grad", "grad_fn", "hooks", "name", "used"),
+        *("__weakref__", "_requires_grad", "array", "base", "grad", "grad_fn", "hooks", "name", "summed"),
         "version",
     )
     __array_priority__ = 1000  # NumPy's binary operators hand over to ours: ndarray ∘ tensor is a tensor
@@ -51,7 +51,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     grad_fn: Entry | None
     hooks: Hooks  # of a leaf: set only if there are some
     name: str | None  # what drawings call it; None for most tensors
-    used: int  # of a gradient: its version when an optimiser took it, or STALE; not set on others
+    summed: tuple[int, int]  # of a .grad alone: the leaf's version at the last sum, and its changes before
     version: list[int]  # counts in-place changes; views share it with what they view
     base: tuple[Tensor, Entry | None] | None  # of a view: what it views, and the entry of that tensor then
     _requires_grad: builtins.bool

@@ -115,48 +115,73 @@ def test_zero_grad_forgets_or_zeroes():
     assert p.grad is None
 
 
-def _descend(w, optimizer, between):
-    for _ in range(3):
+def _descend(w, update, forget):
+    for _ in range(5):
         (w * w).sum().backward()
-        optimizer.step()
-        between(optimizer)
+        update(w)
+        forget(w)
 
 
-@pytest.mark.parametrize("kind", [mt.optim.SGD, mt.optim.AdamW])
-def test_a_forgotten_zero_grad_is_said_once_at_the_line_of_the_step(kind):
-    w = mt.tensor([1.0, 2.0], requires_grad=True)
-    with pytest.warns(
-        UserWarning, match=r"step: the gradients of 1 of 1 .*; call optimizer.zero_grad"
-    ) as said:
-        _descend(w, kind([w], lr=0.1), lambda optimizer: None)
+def _by_hand(w):
+    with mt.no_grad():
+        w -= 0.1 * w.grad
+
+
+def _stepping(kind, clip=False):
+    made = []
+
+    def update(w):
+        made[:] = made or [kind([w], lr=0.1)]
+        if clip:
+            nn.utils.clip_grad_norm_([w], 0.5)
+        made[0].step()
+
+    return update
+
+
+UPDATES = {"SGD": lambda: _stepping(optim.SGD), "AdamW": lambda: _stepping(optim.AdamW),
+           "clipped": lambda: _stepping(optim.SGD, clip=True), "by hand": lambda: _by_hand}  # fmt: skip
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_forgotten_zero_grad_is_said_once_at_the_line_of_the_backward(update):
+    w = leaf([1.0, 2.0])
+    with pytest.warns(UserWarning, match=r"^backward: .grad of 1 leaves, .*zero_grad") as said:
+        _descend(w, UPDATES[update](), lambda w: None)
     assert len(said) == 1
     assert said[0].filename == __file__
 
 
-@pytest.mark.parametrize(
-    "between",
-    [
-        lambda o: o.zero_grad(),
-        lambda o: o.zero_grad(set_to_none=False),
-        lambda o: setattr(o.param_groups[0]["params"][0], "grad", None),
-        lambda o: o.param_groups[0]["params"][0].grad.zero_(),
-    ],
-)
-def test_every_way_to_forget_a_gradient_is_known(between):
-    w = mt.tensor([1.0, 2.0], requires_grad=True)
-    _descend(w, mt.optim.SGD([w], lr=0.1), between)  # warnings are errors here
+FORGET = {
+    "zero_grad": lambda w: optim.SGD([w]).zero_grad(),
+    "zeros": lambda w: optim.SGD([w]).zero_grad(set_to_none=False),
+    "none": lambda w: setattr(w, "grad", None),
+    "in place": lambda w: w.grad.zero_(),
+    "times zero": lambda w: w.grad.mul_(0.0),
+    "through NumPy": lambda w: w.grad.array.fill(0.0),
+    "assigned": lambda w: w.grad.data.copy_(mt.zeros(2)),
+}
 
 
-def test_several_backwards_for_one_step_and_several_steps_for_one_backward_are_no_mistake():
-    w = mt.tensor([1.0, 2.0], requires_grad=True)
-    optimizer = mt.optim.SGD([w], lr=0.1)
-    for _ in range(2):
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("forget", FORGET)
+def test_every_way_to_forget_a_gradient_is_known(update, forget):
+    _descend(leaf([1.0, 2.0]), UPDATES[update](), FORGET[forget])  # warnings are errors here
+
+
+def test_sums_of_gradients_that_are_meant_are_no_mistake():
+    w, critic = leaf([1.0, 2.0]), leaf([3.0])
+    optimizer = optim.SGD([w], lr=0.1)
+    for _ in range(3):
         optimizer.zero_grad()
         for _ in range(3):
-            (w * w).sum().backward()
-        mt.nn.utils.clip_grad_norm_([w], 0.1)
+            (w * w).sum().backward()  # several micro-batches
         optimizer.step()
         optimizer.step()
+        for _ in range(3):
+            (w * critic).sum().backward()  # the other one's loss reaches w, whose gradient is zeroed later
+            optim.SGD([critic], lr=0.1).step()
+            critic.grad = None
 
 
 def test_a_closure_runs_with_gradients_and_returns_the_loss():

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from microtensor import engine
-from microtensor.autograd import STALE
 from microtensor.engine import Array
 from microtensor.mode import enable_grad, no_grad
-from microtensor.place import warn
 from microtensor.tensor import Tensor
 
 __all__ = ["Optimizer"]
@@ -48,7 +46,6 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Tensor] | Iterable[dict[str, Any]], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
-        self._warned = False  # of gradients that are not fresh
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         if isinstance(params, Tensor | Mapping):
@@ -129,7 +126,6 @@ class Optimizer:
 
         closure: computes the gradients again and returns the loss, which step then returns.
         Raises: ValueError if a gradient has not its parameter's shape and dtype, nothing being changed.
-        Warns: once, if gradients still hold those of the step before (PyTorch is silent).
         """
         loss = None
         if closure is not None:
@@ -139,7 +135,6 @@ class Optimizer:
             if p.grad is not None:
                 self._check_slots(p, self.state.get(p, {}))
                 self._check_gradient(p, p.grad.array)
-        self._check_fresh()
         for group in self.param_groups:
             options = {**group, "lr": float(group["lr"])} if "lr" in group else group
             for p in group["params"]:
@@ -147,20 +142,7 @@ class Optimizer:
                     with np.errstate(all="ignore"):  # what is too large becomes inf, as everywhere
                         self._update(p.array, p.grad.array, self.state[p], options)
                     p.version[0] += 1
-                    p.grad.used = p.grad.version[0]
         return loss
-
-    def _check_fresh(self) -> None:
-        """A forgotten zero_grad() is the one mistake that fails silently: training only gets worse."""
-        params = self._params()
-        stale = sum(getattr(p.grad, "used", None) == STALE for p in params)
-        if stale and not self._warned:
-            self._warned = True
-            warn(
-                f"{self._name}.step: the gradients of {stale} of {len(params)} parameters still hold those "
-                f"of the step before, to which backward() has added; call optimizer.zero_grad() once a step, "
-                f"before backward()"
-            )
 
     def _check_slots(self, p: Tensor, state: dict[str, Any]) -> None:
         """A model that changes its dtype after some steps would leave the old one in the state."""
