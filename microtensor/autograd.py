@@ -10,7 +10,7 @@ import numpy as np
 
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
-from microtensor.place import warn
+from microtensor.place import mark_changed, warn
 from microtensor.walk import walk
 
 __all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
@@ -40,9 +40,9 @@ def backward(
     stale = [leaf for leaf, g, ours in leaves if _accumulate(leaf, g, ours)]
     if stale:
         warn(
-            f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the gradients "
-            f"of three steps; set it to zero once a step, before backward(): optimizer.zero_grad(), "
-            f"model.zero_grad() or x.grad = None"
+            f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the "
+            f"gradients of three steps; set it to zero once a step, before backward(): "
+            f"optimizer.zero_grad(), model.zero_grad() or x.grad = None"
         )
 
 
@@ -156,7 +156,7 @@ def _accumulate(leaf: Any, g: Any, ours: bool) -> bool:
             grown = total.array.any()  # no: somebody has set it to zero, in whatever way
             updates = updates + 1 if grown else 0
         total.array += g
-        total.version[0] += 1
+        mark_changed(total.version)
     else:
         leaf.grad = total = engine.make(total.array + g, None, None)
     total.summed = leaf.version[0], updates

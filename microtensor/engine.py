@@ -319,7 +319,7 @@ class Entry:
         self.inputs = tuple([node_of(a) if isinstance(a, Tensor) else a for a in args])
         self.place = caller()
         self.hooks: Hooks | None = None  # what waits for the gradient of this result
-        self.checks: list[tuple[list[int], int]] = []  # (version counter, its value now) of what is kept
+        self.checks: list[tuple[list[Any], int]] = []  # (version counter, its value now) of what is kept
         saved: list[Any] = []
         for kind, i in op.plan:
             if kind == INPUT:

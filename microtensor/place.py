@@ -7,9 +7,9 @@ import os
 import sys
 import warnings
 from types import CodeType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-__all__ = ["Place", "caller", "line_of", "warn"]
+__all__ = ["Place", "caller", "line_of", "mark_changed", "warn"]
 
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -30,6 +30,11 @@ def line_of(place: Place | None) -> str:
     code, instruction = place
     line = next(itertools.islice(code.co_positions(), instruction // 2, None))[0]
     return f"{code.co_filename}:{line}"
+
+
+def mark_changed(version: list[Any]) -> None:
+    """Count one more in-place change (law 5), and note its place beside the number: [count, place]."""
+    version[:] = version[0] + 1, caller()
 
 
 def warn(text: str) -> None:

@@ -24,6 +24,7 @@ from microtensor.methods.inplace import InPlace
 from microtensor.methods.products import Products
 from microtensor.methods.reductions import Reductions
 from microtensor.methods.shapes import Shapes
+from microtensor.place import mark_changed
 
 __all__ = ["Tensor", "as_tensor", "check_device", "device"]
 
@@ -52,7 +53,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     hooks: Hooks  # of a leaf: set only if there are some
     name: str | None  # what drawings call it; None for most tensors
     summed: tuple[int, int]  # of a .grad alone: the leaf's version at the last sum, and its changes before
-    version: list[int]  # counts in-place changes; views share it with what they view
+    version: list[Any]  # [how many in-place changes, place of the last]; views share it with what they view
     base: tuple[Tensor, Entry | None] | None  # of a view: what it views, and the entry of that tensor then
     _requires_grad: builtins.bool
 
@@ -124,7 +125,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         if self._requires_grad and not dtypes.floating(value.dtype):
             raise TypeError(f"data: {value.dtype} for a tensor that requires a gradient; use .float()")
         self.array, self.base = value.array, None
-        self.version[0] += 1  # for what was recorded, and
+        mark_changed(self.version)  # for what was recorded, and
         self.version = [self.version[0]]  # another counter from now on: who shares memory shares the counter
 
     # --- out of the tape ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import numpy as np
 from microtensor import engine
 from microtensor.engine import Entry
 from microtensor.mode import enable_grad, mode, no_grad
+from microtensor.place import line_of
 
 __all__ = ["unbroadcast", "walk"]
 
@@ -116,19 +117,20 @@ def _check_entry(entry: Entry) -> None:
     if entry.saved is None:
         raise RuntimeError(
             f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept for its "
-            f"gradient was freed by an earlier backward; run the forward again, or call the first backward "
-            f"with retain_graph=True"
+            f"gradient was freed by an earlier backward; run the forward again; or detach() what one step "
+            f"hands to the next; or call the first backward with retain_graph=True"
         )
     for version, then in entry.checks:
         if version[0] != then:
             raise RuntimeError(
                 f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
-                f"{_checked(entry, version)}, a tensor that was changed in place since (version {version[0]},"
-                f" recorded at {then}); change a clone() instead, or make the change after backward()"
+                f"{_checked(entry, version)}, a tensor that was changed in place since, at "
+                f"{line_of(version[1])} (version {version[0]}, recorded at {then}); change a clone() "
+                f"instead, or make the change after backward()"
             )
 
 
-def _checked(entry: Entry, version: list[int]) -> str:
+def _checked(entry: Entry, version: list[Any]) -> str:
     """What a version is checked for: checks follow the VJP's parameters, that of the result comes last."""
     op, saved = entry.op, entry.saved or ()
     names = [n for n, s in zip(op.kept, saved, strict=True) if n in op.inputs and isinstance(s, np.ndarray)]

@@ -652,3 +652,33 @@ def test_hooks_and_retained_gradients_10_000_deep_are_linear():
     h.backward()
     assert x.grad.item() == 1.0
     assert len(calls) == 10_000
+
+
+CHANGES = {
+    "in place": lambda x: x.mul_(2.0),
+    "item assignment": lambda x: x.__setitem__(0, 1.0),
+    "through a view": lambda x: x[0].zero_(),
+    "a step": lambda x: mt.optim.SGD([x], lr=0.1).step(),
+    "initialisation": lambda x: mt.nn.init.zeros_(x),
+    "other data": lambda x: setattr(x, "data", mt.zeros(2)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_overwritten_value_is_named_with_the_line_that_changed_it(change):
+    x = mt.ones(2, requires_grad=True)
+    x.grad = mt.ones(2)
+    y = (x * x).sum()
+    with mt.no_grad():
+        CHANGES[change](x)
+    line = CHANGES[change].__code__.co_firstlineno
+    with pytest.raises(RuntimeError, match=rf"changed in place since, at .*test_safety.py:{line} \("):
+        y.backward()
+
+
+def test_what_one_step_hands_to_the_next_is_named_as_a_cure():
+    w = mt.ones(1, requires_grad=True)
+    hidden = w.tanh()
+    hidden.sum().backward()
+    with pytest.raises(RuntimeError, match=r"tanh .* was freed by an earlier backward; .*detach\(\)"):
+        (hidden + w).tanh().sum().backward()

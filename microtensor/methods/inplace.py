@@ -10,6 +10,7 @@ import numpy as np
 from microtensor import dtypes, engine, memory, ops
 from microtensor.methods.arguments import as_operand
 from microtensor.mode import mode
+from microtensor.place import mark_changed
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -62,7 +63,7 @@ class InPlace:
             else:
                 self._record_view(who, root, result)
         np.copyto(self.array, dtypes.cast(result.array, self.dtype))
-        self.version[0] += 1
+        mark_changed(self.version)
         return self
 
     def _root_to_change(self: Any, who: str) -> Any:
@@ -115,7 +116,7 @@ class InPlace:
         if mode.grad and (root._requires_grad or value.requires_grad):
             return self._change(who, lambda x: ops.setitem(x, value, index=index), value)
         ops.assign(self.array, index, value.array)
-        self.version[0] += 1
+        mark_changed(self.version)
         return self
 
     abs_, neg_, exp_, log_, sqrt_, rsqrt_ = _in_place("abs neg exp log sqrt rsqrt")

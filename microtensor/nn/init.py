@@ -12,6 +12,7 @@ import numpy as np
 from microtensor import dtypes
 from microtensor.engine import Array
 from microtensor.methods.arguments import as_rng
+from microtensor.place import mark_changed
 from microtensor.random import Generator
 from microtensor.tensor import Tensor
 
@@ -35,7 +36,7 @@ def _write(tensor: Tensor, values: Array) -> Tensor:
             f"init: this tensor of shape {tensor.shape} shares read-only memory; give a clone()"
         )
     tensor.array[...] = dtypes.cast(values, tensor.dtype)
-    tensor.version[0] += 1
+    mark_changed(tensor.version)
     return tensor
 
 

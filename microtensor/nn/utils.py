@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from microtensor import cat, engine, kernels
+from microtensor.place import mark_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
@@ -47,7 +48,7 @@ def clip_grad_norm_(
     elif norm > max_norm:
         for g in gradients:
             g.array *= float(max_norm) / (norm + 1e-6)
-            g.version[0] += 1
+            mark_changed(g.version)
     dtype = gradients[0].dtype if gradients else np.float32
     return engine.make(np.asarray(norm, dtype), None, None)  # type: ignore[no-any-return]
 
@@ -56,7 +57,7 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     """Cut every element of every gradient to −clip_value … clip_value."""
     for g in _gradients(parameters):
         np.clip(g.array, -float(clip_value), float(clip_value), out=g.array)
-        g.version[0] += 1
+        mark_changed(g.version)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

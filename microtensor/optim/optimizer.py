@@ -16,6 +16,7 @@ import numpy as np
 from microtensor import engine
 from microtensor.engine import Array
 from microtensor.mode import enable_grad, no_grad
+from microtensor.place import mark_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["Optimizer"]
@@ -141,7 +142,7 @@ class Optimizer:
                 if p.grad is not None:
                     with np.errstate(all="ignore"):  # what is too large becomes inf, as everywhere
                         self._update(p.array, p.grad.array, self.state[p], options)
-                    p.version[0] += 1
+                    mark_changed(p.version)
         return loss
 
     def _check_slots(self, p: Tensor, state: dict[str, Any]) -> None:
