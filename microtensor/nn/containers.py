@@ -73,16 +73,30 @@ class _Numbered(Module):
 
 
 class ModuleList(_Numbered):
-    """A list of modules that are registered under their numbers."""
+    """A list of modules that are registered under their numbers; has the methods of a list.
+
+    Raises: TypeError for what is no module.
+    Source: PyTorch's ModuleList.
+    """
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__(() if modules is None else modules)
 
     def _set(self, name: str, item: Module) -> None:
         self.add_module(name, item)
 
 
 class ParameterList(_Numbered):
-    """A list of parameters that are registered under their numbers; tensors become parameters."""
+    """A list of parameters that are registered under their numbers; tensors become parameters.
+
+    Raises: TypeError for what `mt.as_tensor` refuses.
+    Source: PyTorch's ParameterList.
+    """
 
     _table = "_parameters"
+
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        super().__init__(() if values is None else values)
 
     def _set(self, name: str, item: Any) -> None:
         self.register_parameter(name, item if isinstance(item, Parameter) else Parameter(item))
@@ -92,6 +106,9 @@ class Sequential(ModuleList):
     """Modules one after the other: the output of each is the input of the next.
 
     Takes the modules, or one ordered dictionary of names and modules.
+    Shapes: what the first module takes → what the last one gives
+    Raises: TypeError for what is no module.
+    Source: PyTorch's Sequential.
     """
 
     def __init__(self, *modules: Any) -> None:
@@ -117,6 +134,8 @@ class ModuleDict(Module, MutableMapping[str, Module]):
     """A dictionary of modules that are registered under their keys, which are attributes, too.
 
     Takes a mapping, or pairs of key and module; has all methods of a dictionary.
+    Raises: KeyError for a key that is empty or holds a dot; TypeError for what is no module.
+    Source: PyTorch's ModuleDict.
     """
 
     def __init__(self, modules: Any = None) -> None:

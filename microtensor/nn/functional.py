@@ -7,71 +7,73 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from microtensor import engine, log_softmax, ops, sigmoid, softmax, tanh
-from microtensor.random import Generator, default_generator
+from microtensor import engine, ops
+from microtensor.nn.checks import check_broadcast, check_number, check_tensors, refuse_integers
+from microtensor.nn.losses import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
+from microtensor.nn.pointwise import (
+    dropout,
+    gelu,
+    leaky_relu,
+    log_softmax,
+    logsigmoid,
+    relu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+    tanh,
+)
 from microtensor.tensor import Tensor
 
 __all__ = [
+    "binary_cross_entropy_with_logits",
+    "cosine_similarity",
     "cross_entropy",
     "dropout",
     "embedding",
     "gelu",
+    "huber_loss",
     "kl_div",
+    "l1_loss",
     "layer_norm",
+    "leaky_relu",
     "linear",
     "log_softmax",
+    "logsigmoid",
     "mse_loss",
     "nll_loss",
     "normalize",
     "one_hot",
     "pad",
     "relu",
+    "rms_norm",
     "scaled_dot_product_attention",
     "sigmoid",
+    "silu",
+    "smooth_l1_loss",
     "softmax",
+    "softplus",
     "tanh",
 ]
 
 
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(0, x), written over x if inplace; the gradient at 0 is 0."""
-    return input.relu_() if inplace else input.relu()
-
-
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x · Φ(x), or with approximate="tanh" x/2 · (1 + tanh(√(2/π)(x + 0.044715x³))).
-
-    Source: Hendrycks & Gimpel 2016, §2.
-    """
-    if approximate not in ("none", "tanh"):
-        raise ValueError(f'gelu: approximate is {approximate!r}; choose "none" or "tanh"')
-    return ops.gelu(input, approximate=approximate == "tanh")  # type: ignore[no-any-return]
-
-
-def dropout(
-    input: Tensor, p: float = 0.5, training: bool = True, generator: Generator | None = None
-) -> Tensor:
-    """Each element is dropped with probability p, the others divided by 1 − p; the identity if not training.
-
-    Raises: ValueError unless 0 ≤ p ≤ 1. Source: Srivastava et al. 2014, §4.
-    """
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout: p is {p}; it is the probability to drop, between 0 and 1")
-    if not training or p == 0.0:
-        return input
-    _refuse_integers("dropout", input)
-    keep = (generator or default_generator).numpy.random(input.shape, np.float32) >= p
-    return ops.dropout(input, engine.make(keep, None, None), p=float(p))  # type: ignore[no-any-return]
-
-
-def _refuse_integers(who: str, x: Tensor) -> None:
-    """What is no whole number would be cut."""
-    if x.dtype.kind != "f":
-        raise TypeError(f"{who}: the input is {x.dtype}; make it floating with .float()")
-
-
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Y = X Wᵀ + b. Shapes: input (..., in), weight (out, in), bias (out,) → (..., out)."""
+    """Y = X Wᵀ + b.
+
+    Shapes: input (..., in), weight (out, in), bias (out,) → (..., out)
+    Raises: ValueError for other shapes; TypeError for unequal dtypes.
+    Source: PyTorch's linear; the lecture's projections Q = X W^Q, with W^Q = Wᵀ.
+    """
+    check_tensors("linear", input=input, weight=weight, **({} if bias is None else {"bias": bias}))
     if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         found = None if bias is None else bias.shape
         raise ValueError(f"linear: weight {weight.shape}, bias {found}; make them (out, in) and (out,)")
@@ -79,10 +81,16 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Rows of weight picked by integer ids. Shapes: input (...), weight (V, C) → (..., C).
+    """Rows of weight picked by integer ids; the row padding_idx gets no gradient.
 
-    The row padding_idx gets no gradient. Raises: IndexError for an id outside 0 … V − 1, with the id.
+    Shapes: input (...), weight (V, C) → (..., C)
+    Raises: IndexError for an id outside 0 … V − 1, with the id; TypeError for ids that are no integers;
+    ValueError for a padding_idx outside the rows or a weight that is no matrix.
+    Source: PyTorch's embedding.
     """
+    check_tensors("embedding", input=input, weight=weight)
+    if weight.ndim != 2:
+        raise ValueError(f"embedding: weight has shape {weight.shape}; make it (V, C), a row for each id")
     ids = input.array
     if ids.dtype.kind not in "iu":
         raise TypeError(f"embedding: the ids are {ids.dtype}; make them integers with .long()")
@@ -114,39 +122,100 @@ def layer_norm(
     Raises: ValueError if the input does not end in normalized_shape, or weight or bias is not of it.
     Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
-    _refuse_integers("layer_norm", input)
-    shape = tuple(normalized_shape)
-    if not shape or input.shape[-len(shape) :] != shape:
-        raise ValueError(
-            f"layer_norm: input {input.shape} does not end in {shape}; normalise over its last axes"
-        )
-    for name, part in (("weight", weight), ("bias", bias)):
-        if part is not None and part.shape != shape:
-            raise ValueError(
-                f"layer_norm: {name} has shape {part.shape}, not {shape}; make it normalized_shape"
-            )
-        if part is not None and part.dtype != input.dtype:
-            raise TypeError(f"layer_norm: input {input.dtype} and {name} {part.dtype} differ; convert one")
+    refuse_integers("layer_norm", input)
+    shape = _ends_in("layer_norm", input, normalized_shape)
+    _check_affine("layer_norm", input, shape, weight=weight, bias=bias)
     size = math.prod(shape)
     w = engine.make(np.ones(size, input.dtype), None, None) if weight is None else weight.reshape(size)
     b = engine.make(np.zeros(size, input.dtype), None, None) if bias is None else bias.reshape(size)
     rows = input if len(shape) == 1 else input.reshape(*input.shape[: -len(shape)], size)
-    y: Tensor = ops.layer_norm(rows, w, b, eps=float(eps))
+    y: Tensor = ops.layer_norm(rows, w, b, eps=check_number("layer_norm", "eps", eps))
     return y if len(shape) == 1 else y.reshape(input.shape)
 
 
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """y = weight · x / √(mean(x²) + eps), the mean over the last axes; eps: the dtype's smallest step at 1.
+
+    Shapes: input (..., *normalized_shape), weight normalized_shape → as input
+    Raises: ValueError if the input does not end in normalized_shape, or weight is not of it; TypeError for
+    integers or unequal dtypes.
+    Source: Zhang & Sennrich 2019, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
+    """
+    refuse_integers("rms_norm", input)
+    shape = _ends_in("rms_norm", input, normalized_shape)
+    _check_affine("rms_norm", input, shape, weight=weight)
+    axes = tuple(range(-len(shape), 0))
+    small = check_number("rms_norm", "eps", np.finfo(input.dtype).eps if eps is None else eps)
+    y = input * ((input * input).mean(axes, keepdim=True) + small).rsqrt()
+    return y if weight is None else y * weight
+
+
+def _ends_in(who: str, input: Tensor, normalized_shape: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(normalized_shape, Sequence):
+        raise TypeError(f"{who}: normalized_shape is {normalized_shape!r}; give the lengths in a tuple")
+    shape = tuple(normalized_shape)
+    if not shape or input.shape[-len(shape) :] != shape:
+        raise ValueError(f"{who}: input {input.shape} does not end in {shape}; normalise over its last axes")
+    return shape
+
+
+def _check_affine(who: str, input: Tensor, shape: tuple[int, ...], **parts: Tensor | None) -> None:
+    for name, part in parts.items():
+        if part is not None:
+            check_tensors(who, **{name: part})
+        if part is not None and part.shape != shape:
+            raise ValueError(f"{who}: {name} has shape {part.shape}, not {shape}; make it normalized_shape")
+        if part is not None and part.dtype != input.dtype:
+            raise TypeError(f"{who}: input {input.dtype} and {name} {part.dtype} differ; convert one")
+
+
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """x / max(‖x‖ₚ, eps) along dim: every row of length 1."""
+    """x / max(‖x‖ₚ, eps) along dim: every row of length 1.
+
+    Shapes: (...) → (...)
+    Raises: IndexError for a dim that the input has not; TypeError for integers.
+    Source: PyTorch's normalize.
+    """
+    refuse_integers("normalize", input)
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """⟨x1, x2⟩ / (max(‖x1‖, eps) · max(‖x2‖, eps)) along dim: the cosine of the angle between them.
+
+    Shapes: x1 and x2 broadcast to (..., D, ...) → the same without the axis dim
+    Raises: IndexError for a dim that they have not; ValueError for shapes that do not broadcast.
+    Source: PyTorch's cosine_similarity. Differs: no gradient through a length below eps.
+    """
+    check_tensors("cosine_similarity", x1=x1, x2=x2)
+    for x in (x1, x2):
+        refuse_integers("cosine_similarity", x)
+    try:
+        shape = np.broadcast_shapes(x1.shape, x2.shape)  # first: dim counts the axes of both
+    except ValueError:
+        raise ValueError(
+            f"cosine_similarity: x1 {x1.shape} and x2 {x2.shape} do not broadcast; reshape one of them"
+        ) from None
+    a, b = (normalize(x.broadcast_to(shape), 2.0, dim, eps) for x in (x1, x2))
+    return (a * b).sum(dim)
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """`value` (0) around the tensor: pad is (before, after) of the last axis, then of the one before.
 
-    A negative number cuts off instead. Raises: ValueError for another mode and for a pad that does not fit.
+    A negative number cuts off instead.
+
+    Shapes: (..., n) → (..., before + n + after), and so on for each axis that pad names
+    Raises: ValueError for another mode and for a pad that does not fit.
+    Source: PyTorch's pad. Differs: mode "constant" only.
     """
     if mode != "constant":
         raise ValueError(f'pad: mode is {mode!r}; only "constant" is known')
+    check_tensors("pad", input=input)
+    if not isinstance(pad, Sequence) or not all(isinstance(n, int) for n in pad):
+        raise TypeError(f"pad: pad is {pad!r}; give a tuple of integers, two for each of the last axes")
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
         raise ValueError(
             f"pad: {tuple(pad)} for shape {input.shape}; give two numbers for each of its last axes"
@@ -154,7 +223,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     n = input.ndim - len(pad) // 2
     pairs = [(0, 0)] * n + list(zip(pad[-2::-2], pad[::-2], strict=True))
     shape = [a + length + b for length, (a, b) in zip(input.shape, pairs, strict=True)]
-    if any(length < 0 for length in shape):
+    if any(max(-a, 0) + max(-b, 0) > m for m, (a, b) in zip(input.shape, pairs, strict=True)):
         raise ValueError(f"pad: {tuple(pad)} cuts more off than shape {input.shape} has; cut less")
     kept = [slice(max(-a, 0), m + min(b, 0)) for m, (a, b) in zip(input.shape, pairs, strict=True)]
     places = [slice(max(a, 0), m - max(b, 0)) for m, (a, b) in zip(shape, pairs, strict=True)]
@@ -163,108 +232,22 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     return ops.setitem(engine.make(ground, None, None), inner, index=(*places, Ellipsis))  # type: ignore[no-any-return]
 
 
-# --- losses -------------------------------------------------------------------------------------------------
-
-
-def _reduce(who: str, losses: Tensor, reduction: str) -> Tensor:
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'{who}: reduction is {reduction!r}; choose "mean", "sum" or "none"')
-    return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
-
-
-def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """−Σ_c q_c · ln softmax(input)_c, averaged over the targets that are not ignore_index; logits go in.
-
-    q is 1 − ε at the target plus ε/C everywhere (ε = label_smoothing).
-    Shapes: input (C,), (N, C) or (N, C, d…), target the same without C → scalar, or as target for "none"
-    Raises: ValueError for shapes or ε outside 0 … 1; IndexError for a class outside 0 … C − 1.
-    All targets ignored: NaN, as in PyTorch. Source: "Attention Is All You Need", §5.4 (smoothing).
-    """
-    _refuse_integers("cross_entropy", input)
-    rows, ids = _class_rows("cross_entropy", input, target, ignore_index)
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing}; choose it between 0 and 1")
-    losses = ops.cross_entropy(rows, ids, ignore_index=ignore_index, label_smoothing=float(label_smoothing))
-    return _mean_of_kept("cross_entropy", losses, ids, ignore_index, reduction, target.shape)
-
-
-def nll_loss(input: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
-    """−input at the target: cross entropy of log-probabilities. Shapes and errors as `cross_entropy`."""
-    rows, ids = _class_rows("nll_loss", input, target, ignore_index)
-    kept = ids.array != ignore_index
-    picked = -ops.getitem(rows, index=(np.arange(len(kept)), np.where(kept, ids.array, 0)))
-    losses = ops.where(engine.make(kept, None, None), picked, 0.0)
-    return _mean_of_kept("nll_loss", losses, ids, ignore_index, reduction, target.shape)
-
-
-def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Scores as (N, C) and targets as (N,), checked."""
-    if input.ndim == 0 or target.shape != input.shape[:1] * (input.ndim > 1) + input.shape[2:]:
-        raise ValueError(
-            f"{who}: input {input.shape} and target {target.shape} do not fit; the target has the input's "
-            f"shape without its class axis (axis 1, or 0 if it is the only one)"
-        )
-    if target.dtype.kind not in "iu":
-        raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
-    classes = input.shape[min(1, input.ndim - 1)]
-    kept = target.array[target.array != ignore_index]
-    if kept.size and not (kept.min() >= 0 and kept.max() < classes):
-        wrong = kept.min() if kept.min() < 0 else kept.max()
-        raise IndexError(
-            f"{who}: target {wrong} is outside 0 … {classes - 1}; fix it, or name it as ignore_index"
-        )
-    rows = input.unsqueeze(0) if input.ndim == 1 else input if input.ndim == 2 else input.transpose(1, -1)
-    if input.ndim > 2:  # (N, C, d1, …) → (N, d1, …, C)
-        rows = input.permute(0, *range(2, input.ndim), 1)
-    return rows.reshape(-1, classes), target.long().reshape(-1)
-
-
-def _mean_of_kept(
-    who: str, losses: Tensor, ids: Tensor, ignore_index: int, reduction: str, shape: tuple[int, ...]
-) -> Tensor:
-    if reduction == "mean":
-        kept = int((ids.array != ignore_index).sum())
-        return losses.sum() * (1.0 / kept if kept else math.nan)
-    return _reduce(who, losses.reshape(shape), reduction)
-
-
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(input − target)². Shapes: equal. Unlike in PyTorch, unequal shapes are an error, not a broadcast."""
-    if input.shape != target.shape:
-        raise ValueError(
-            f"mse_loss: input {input.shape} and target {target.shape} differ; reshape one of them"
-        )
-    return _reduce("mse_loss", (input - target) * (input - target), reduction)
-
-
-def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """target · (ln target − input), the divergence of exp(input) from target; 0 · ln 0 is 0.
-
-    input holds log-probabilities, target probabilities, or logarithms of them with log_target.
-    reduction: "batchmean" divides the sum by the length of axis 0, which is the divergence; "mean", PyTorch's
-    default, by the number of elements. Shapes: both broadcast.
-    """
-    if log_target:
-        losses = target.exp() * (target - input)
-    else:
-        losses = target * (ops.where(target == 0, 1.0, target).log() - input)
-    if reduction == "batchmean":
-        return losses.sum() / (input.shape[0] if input.ndim else 1)
-    return _reduce("kl_div", losses, reduction)
-
-
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the class, 0 elsewhere, int64. Shapes: (...) → (..., num_classes); −1: the largest class + 1."""
+    """1 at the class, 0 elsewhere, int64; num_classes −1 stands for the largest class + 1.
+
+    Shapes: (...) → (..., num_classes)
+    Raises: TypeError for classes that are no integers; ValueError for one outside 0 … num_classes − 1, and
+    for no classes without num_classes.
+    Source: PyTorch's one_hot.
+    """
+    check_tensors("one_hot", tensor=tensor)
     ids = tensor.array
+    if not isinstance(num_classes, int):
+        raise TypeError(f"one_hot: num_classes is {num_classes!r}; give an integer")
     if ids.dtype.kind not in "iu":
         raise TypeError(f"one_hot: the classes are {ids.dtype}; make them integers with .long()")
+    if num_classes < 1 and not ids.size:
+        raise ValueError(f"one_hot: {tensor.shape} holds no class to count from; give num_classes")
     n = int(ids.max()) + 1 if num_classes == -1 else num_classes
     if ids.size and not (ids.min() >= 0 and ids.max() < n):
         raise ValueError(
@@ -287,22 +270,57 @@ def scaled_dot_product_attention(
     *,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(Q Kᵀ / √d_k + mask) V; a boolean mask is True where a query may attend.
+    """softmax(Q Kᵀ · scale + mask) V, scale 1/√d_k if not given; in a boolean mask True = may attend.
+
+    is_causal lets query t see keys 0 … t (aligned top-left). A query that may attend to nothing gives zeros.
+    A floating mask is added to the scores; one of zeros and ones, which would hide nothing, is an error.
 
     Shapes: query (..., T, D), key (..., S, D), value (..., S, E), attn_mask broadcast to (..., T, S)
     → (..., T, E)
-    is_causal lets query t see keys 0 … t (aligned top-left). A query that may attend to nothing gives zeros.
-    Raises: ValueError for is_causal beside a mask. Source: "Attention Is All You Need", eq. 1.
+    Raises: ValueError for is_causal beside a mask, shapes that do not fit, and a float mask of zeros and
+    ones; TypeError for integers.
+    Source: "Attention Is All You Need", eq. 1. Differs: mask, scale and dropout, as in PyTorch.
     """
+    who = "scaled_dot_product_attention"
+    check_tensors(who, query=query, key=key, value=value)
+    refuse_integers(who, query)
     if is_causal and attn_mask is not None:
-        raise ValueError(
-            "scaled_dot_product_attention: is_causal with an attn_mask; combine them into one mask"
-        )
+        raise ValueError(f"{who}: is_causal with an attn_mask; combine them into one mask")
+    _check_attention(who, query, key, value)
     scores = query @ key.mT * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)  # (..., T, S)
     if is_causal:
         attn_mask = engine.make(np.tri(*scores.shape[-2:], dtype=bool), None, None)
-    if attn_mask is not None and attn_mask.dtype == np.bool_:
-        scores = scores.masked_fill(~attn_mask, -math.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask.to(scores.dtype)  # a float64 mask would widen float32 scores
+    if attn_mask is not None:
+        _check_mask(who, attn_mask, scores.shape)
+        if attn_mask.dtype == np.bool_:
+            scores = scores.masked_fill(~attn_mask, -math.inf)
+        else:
+            scores = scores + attn_mask.to(scores.dtype)  # a float64 mask would widen float32 scores
     return dropout(scores.softmax(-1), dropout_p) @ value  # (..., T, E)
+
+
+def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> None:
+    shapes = f"query {query.shape}, key {key.shape} and value {value.shape}"
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise ValueError(f"{who}: {shapes}; each needs two axes at least, (..., length, width)")
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(f"{who}: {shapes}: query and key differ in width; make their last axes equal")
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(f"{who}: {shapes}: key and value differ in length; give one value for each key")
+
+
+def _check_mask(who: str, mask: Tensor, want: tuple[int, ...]) -> None:
+    """A mask is boolean, or floating and added; zeros and ones among floats were meant to be boolean."""
+    check_tensors(who, attn_mask=mask)
+    if mask.dtype != np.bool_:
+        if mask.dtype.kind != "f":
+            raise TypeError(
+                f"{who}: attn_mask is {mask.dtype}; make it boolean with mask.bool() (True = may attend)"
+            )
+        ones = mask.array == 1
+        if not mask.requires_grad and ones.any() and (ones | (mask.array == 0)).all():
+            raise ValueError(
+                f"{who}: a {mask.dtype} attn_mask of zeros and ones, added to the scores, hides nothing; "
+                f"make it boolean with mask.bool() (True = may attend), or use 0 and −inf"
+            )
+    check_broadcast(who, "attn_mask", mask.shape, "the scores (..., T, S)", want)

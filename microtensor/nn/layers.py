@@ -18,9 +18,11 @@ from microtensor.tensor import Tensor
 __all__ = [
     "Dropout",
     "Embedding",
+    "Flatten",
     "Identity",
     "LayerNorm",
     "Linear",
+    "RMSNorm",
 ]
 
 
@@ -34,7 +36,8 @@ class Linear(Module):
 
     Shapes: (..., in_features) → (..., out_features); weight (out_features, in_features), bias (out_features,)
     Initial values: U(−1/√in, 1/√in) for both, as in PyTorch (`nn.init.xavier_uniform_` is the Transformer's).
-    Source: the lecture's projections Q = X W^Q, with W^Q = Wᵀ.
+    Raises: ValueError if the input does not end in in_features; TypeError for another dtype.
+    Source: the lecture's projections Q = X W^Q, with W^Q = Wᵀ; PyTorch's Linear.
     """
 
     def __init__(
@@ -62,9 +65,12 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """A table of one vector per id. Shapes: integer ids (...) → (..., embedding_dim).
+    """A table of one vector per id; the row padding_idx starts at zero and gets no gradient.
 
-    Initial values N(0, 1); the row padding_idx starts at zero and gets no gradient.
+    Shapes: integer ids (...) → (..., embedding_dim); weight (num_embeddings, embedding_dim)
+    Initial values: N(0, 1), as in PyTorch.
+    Raises: ValueError for a padding_idx outside the rows; when called, as `functional.embedding`.
+    Source: "Attention Is All You Need", §3.4; PyTorch's Embedding.
     """
 
     def __init__(
@@ -100,7 +106,15 @@ class Embedding(Module):
     def from_pretrained(
         cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
     ) -> Embedding:
-        """The rows of a matrix (V, C) as an embedding; freeze: without a gradient."""
+        """The rows of a matrix as an embedding; freeze: without a gradient.
+
+        Shapes: embeddings (V, C)
+        Raises: ValueError for what is no matrix or a padding_idx outside its rows.
+        """
+        if embeddings.ndim != 2:
+            raise ValueError(
+                f"Embedding.from_pretrained: embeddings {embeddings.shape}; give a matrix (V, C)"
+            )
         rows, columns = embeddings.shape
         made = cls(rows, columns, padding_idx, dtype=embeddings.dtype)
         made.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
@@ -108,9 +122,11 @@ class Embedding(Module):
 
 
 class LayerNorm(Module):
-    """y = weight · (x − μ)/√(σ² + eps) + bias over the last axes. Shapes: (..., *normalized_shape) → same.
+    """y = weight · (x − μ)/√(σ² + eps) + bias over the last axes: `functional.layer_norm`.
 
-    Source: Ba, Kiros & Hinton 2016, §3; see `functional.layer_norm` for where we differ.
+    Shapes: (..., *normalized_shape) → the same; weight and bias normalized_shape
+    Raises: ValueError if the input does not end in normalized_shape; TypeError for integers or another dtype.
+    Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
 
     def __init__(
@@ -141,26 +157,88 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={bias}"
 
 
-class Dropout(Module):
-    """In training, each element is dropped with probability p and the others are divided by 1 − p."""
+class RMSNorm(Module):
+    """y = weight · x / √(mean(x²) + eps) over the last axes: `functional.rms_norm`.
 
-    def __init__(self, p: float = 0.5) -> None:
+    Shapes: (..., *normalized_shape) → the same; weight normalized_shape
+    Raises: ValueError if the input does not end in normalized_shape; TypeError for integers or another dtype.
+    Source: Zhang & Sennrich 2019, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Iterable[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        self.register_parameter("weight", None)
+        if elementwise_affine:
+            self.weight = init.ones_(_parameter(*shape, dtype=dtype, device=device))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., *normalized_shape) → the same"""
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """shape, eps, whether there is a weight"""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class Dropout(Module):
+    """In training, each element is dropped with probability p and the others are divided by 1 − p.
+
+    Shapes: (...) → (...)
+    Raises: ValueError unless 0 ≤ p ≤ 1; TypeError for integers in training.
+    Source: Srivastava et al. 2014, §4. Differs: divided in training, not multiplied later, as in PyTorch.
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0.0 <= p <= 1.0:
             raise ValueError(f"Dropout: p is {p}; it is the probability to drop, between 0 and 1")
-        self.p = p
+        self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:
         """(...) → (...)"""
-        return F.dropout(input, self.p, self.training)
+        return F.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
-        """p"""
-        return f"p={self.p}"
+        """p and inplace"""
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Flatten(Module):
+    """The axes start_dim … end_dim as one: `Tensor.flatten`, which keeps axis 0 here, the batch.
+
+    Shapes: (N, a, b, …) → (N, a · b · …)
+    Raises: IndexError for an axis that the input has not, when called.
+    Source: PyTorch's Flatten.
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, a, b, …) → (N, a · b · …)"""
+        return input.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        """the axes"""
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
 class Identity(Module):
-    """x, unchanged; takes and ignores any arguments, as in PyTorch."""
+    """x, unchanged; takes and ignores any arguments when made, as in PyTorch.
+
+    Shapes: (...) → (...)
+    Source: PyTorch's Identity.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
