@@ -9,11 +9,17 @@ from hypothesis import strategies as st
 
 import microtensor as mt
 from microtensor.data import (
+    BatchSampler,
     CharTokenizer,
     DataLoader,
     Dataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
     Subset,
+    SubsetRandomSampler,
     TensorDataset,
+    WeightedRandomSampler,
     default_collate,
     random_split,
 )
@@ -271,6 +277,116 @@ def test_a_state_of_another_loader_is_refused(other, text):
         other().load_state_dict(state)
     with pytest.raises(ValueError, match="keys"):
         other().load_state_dict({})
+
+
+# --- samplers -----------------------------------------------------------------------------------------------
+
+
+def test_samplers_give_the_indices_that_they_promise():
+    data = numbers()
+    assert list(SequentialSampler(data)) == list(range(10))
+    assert sorted(RandomSampler(data)) == list(range(10)) != list(RandomSampler(data, generator=generator()))
+    assert len(set(RandomSampler(data, num_samples=4))) == 4 == len(RandomSampler(data, num_samples=4))
+    drawn = list(RandomSampler(data, replacement=True, num_samples=200))
+    assert len(drawn) == 200
+    assert set(drawn) == set(range(10))
+    assert sorted(SubsetRandomSampler([7, 3, 5])) == [3, 5, 7]
+    batches = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    for drop_last, kept in ((False, 3), (True, 2)):
+        batched = BatchSampler(SequentialSampler(data), 4, drop_last)
+        assert list(batched) == batches[:kept]
+        assert len(batched) == kept
+
+
+def test_a_weighted_sampler_draws_in_proportion(rng):
+    counts = np.bincount(list(WeightedRandomSampler([1.0, 0.0, 3.0], 4000, generator=generator())))
+    # 1000 and 3000 are expected; six standard deviations of a binomial of 4000 are 164
+    assert counts[1] == 0
+    assert abs(counts[2] - 3000) < 164
+    assert sorted(WeightedRandomSampler([1, 0, 3], 2, replacement=False)) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomSampler(numbers(), num_samples=11),
+        lambda: RandomSampler(numbers(), num_samples=0),
+        lambda: RandomSampler([]),
+        lambda: WeightedRandomSampler([0.0, 0.0], 1),
+        lambda: WeightedRandomSampler([1.0, -1.0], 1),
+        lambda: WeightedRandomSampler([[1.0]], 1),
+        lambda: WeightedRandomSampler([1.0, 0.0], 2, replacement=False),
+        lambda: BatchSampler([0, 1], 0, False),
+        lambda: DataLoader(numbers(), sampler=[0], shuffle=True),
+        lambda: DataLoader(numbers(), batch_sampler=[[0]], batch_size=2),
+        lambda: DataLoader(numbers(), batch_sampler=[[0]], drop_last=True),
+    ],
+)
+def test_impossible_samplers_are_refused(make):
+    with pytest.raises(ValueError, match=r"\w+: .*;"):
+        make()
+
+
+def test_a_sampler_that_is_none_is_refused():
+    with pytest.raises(TypeError, match="sampler is int; give something that iterates"):
+        DataLoader(numbers(), sampler=3)
+    with pytest.raises(TypeError, match="a sampler gave 'a' as an index"):
+        list(DataLoader(numbers(), sampler=["a"]))
+    with pytest.raises(NotImplementedError, match="define __iter__"):
+        list(Sampler())
+
+
+def test_a_loader_takes_a_sampler_or_lists_of_indices():
+    loader = DataLoader(numbers(), 2, sampler=[9, 0, 4])
+    assert [x.tolist() for x, _ in loader] == [[9, 0], [4]]
+    assert len(loader) == 2
+    loader = DataLoader(numbers(), 2, sampler=[9, 0, 4], drop_last=True)
+    assert [x.tolist() for x, _ in loader] == [[9, 0]]
+    assert len(loader) == 1
+    loader = DataLoader(Squares(), batch_sampler=[[1], [2, 3]])
+    assert [b["y"].tolist() for b in loader] == [[1], [4, 9]]
+    assert len(loader) == 2
+
+
+def sampled(kind):
+    """Loaders over ten samples that draw an order of their own each epoch."""
+    data = numbers()
+    if kind == "sampler":
+        return DataLoader(data, 3, sampler=RandomSampler(data, generator=generator(7)))
+    if kind == "weights":
+        return DataLoader(data, 3, sampler=WeightedRandomSampler([1.0] * 10, 10))
+    return DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data, generator=generator(7)), 3, False))
+
+
+@pytest.mark.parametrize("stop", [0, 1, 3, 4, 5])
+@pytest.mark.parametrize("kind", ["sampler", "weights", "batches"])
+def test_a_loader_with_a_sampler_resumes_in_the_middle_of_an_epoch(kind, stop, tmp_path):
+    def stream(loader):
+        while True:
+            yield from ([x.tolist() for x in batch] for batch in loader)
+
+    mt.manual_seed(1)
+    loader = sampled(kind)
+    batches = stream(loader)
+    for _ in range(stop):
+        next(batches)
+    mt.save([loader.state_dict(), mt.get_rng_state()], tmp_path / "state")
+    rest = [next(batches) for _ in range(6)]
+    state, random = mt.load(tmp_path / "state")
+    again = sampled(kind)
+    again.load_state_dict(state)
+    mt.set_rng_state(random)
+    after = stream(again)
+    assert [next(after) for _ in range(6)] == rest
+
+
+def test_an_order_that_no_sampler_gave_is_refused():
+    loader = sampled("sampler")
+    next(iter(loader))
+    state = loader.state_dict()
+    for wrong in ([99], mt.tensor([-1]), ["a"]):
+        with pytest.raises(ValueError, match="its order is no list of samples"):
+            loader.load_state_dict({**state, "order": wrong})
 
 
 # --- tokenizer ----------------------------------------------------------------------------------------------

@@ -4,6 +4,14 @@ from importlib import import_module
 
 from microtensor.data.dataset import Dataset, Subset, TensorDataset, random_split
 from microtensor.data.loader import DataLoader, default_collate
+from microtensor.data.sampler import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from microtensor.data.tokenizer import CharTokenizer
 
 _DATES = (
@@ -18,11 +26,17 @@ _DATES = (
 )  # loaded when named
 
 __all__ = [
+    "BatchSampler",
     "CharTokenizer",
     "DataLoader",
     "Dataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
     "Subset",
+    "SubsetRandomSampler",
     "TensorDataset",
+    "WeightedRandomSampler",
     "default_collate",
     "random_split",
 ]

@@ -28,6 +28,8 @@ class Samples(Protocol):
 class Dataset(Generic[Sample]):
     """Base of data sets: a subclass defines `__len__` and `__getitem__(index)`, which returns one sample.
 
+    Source: PyTorch's Dataset.
+
     >>> class Squares(Dataset[int]):
     ...     def __len__(self):
     ...         return 10
@@ -42,7 +44,12 @@ class Dataset(Generic[Sample]):
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
-    """Sample i is (a[i], b[i], …) of the given tensors, which have one length."""
+    """Sample i is (a[i], b[i], …) of the given tensors, which have one length.
+
+    Shapes: (N, ...) each → samples (...)
+    Raises: ValueError for no tensors or different lengths; TypeError for what is no tensor with an axis.
+    Source: PyTorch's TensorDataset.
+    """
 
     def __init__(self, *tensors: Tensor) -> None:
         if not tensors:
@@ -65,7 +72,10 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class Subset(Dataset[Any]):
-    """The samples of a data set at some indices, in their order."""
+    """The samples of a data set at some indices, in their order.
+
+    Source: PyTorch's Subset.
+    """
 
     def __init__(self, dataset: Samples, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
@@ -84,6 +94,7 @@ def random_split(
 
     Fractions are cut to whole samples; what is left goes to the parts in turn, one sample each.
     Raises: ValueError for lengths that are negative or do not add up.
+    Source: PyTorch's random_split.
     """
     n = len(dataset)
     if any(length < 0 for length in lengths):

@@ -1,18 +1,22 @@
 """DataLoader: batches of a data set, in order or shuffled, and a position that a resumed run goes on from.
 
 An epoch's order depends on one number drawn at its start, so the position in the middle of an epoch is that
-number and how many batches were handed out. Samples are loaded where they are used: no worker processes.
+number (or what a sampler gave) and how many batches were handed out. Samples are loaded where they are used:
+no worker processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from microtensor import engine
 from microtensor.data.dataset import Samples, gather
+from microtensor.data.sampler import batches_of
 from microtensor.engine import Array
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor, as_tensor
@@ -24,9 +28,13 @@ class DataLoader:
     """Iterating gives one epoch of batches, each collate_fn of a list of batch_size samples.
 
     shuffle: a new order each epoch, from `generator` (default: the one of `mt.manual_seed`); the same seed
-    gives the same orders. drop_last: leave out a last batch that is smaller. num_workers and pin_memory are
-    PyTorch's and take 0 and False only.
+    gives the same orders. drop_last: leave out a smaller last batch. sampler gives the indices of each
+    epoch, in the place of shuffle; batch_sampler a list of them for each batch, in the place of batch_size,
+    too. Both are asked for a whole epoch at its start. num_workers and pin_memory are PyTorch's and take 0
+    and False only.
+
     Raises: TypeError for a dataset without length and items; ValueError for other impossible arguments.
+    Source: PyTorch's DataLoader. Differs: no worker processes, and a position that can be saved.
 
     >>> loader = DataLoader([10, 11, 12, 13, 14], batch_size=2)
     >>> [batch.tolist() for batch in loader]
@@ -38,48 +46,66 @@ class DataLoader:
         dataset: Samples,
         batch_size: int = 1,
         shuffle: bool | None = None,
-        *,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
         num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
+        *,
         generator: Generator | None = None,
     ) -> None:
         _check(dataset, batch_size, num_workers, pin_memory, generator)
+        _check_samplers(sampler, batch_sampler, batch_size, shuffle, drop_last)
         self.dataset, self.batch_size = dataset, int(batch_size)
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
         self.collate_fn = collate_fn or default_collate
-        self.generator = generator
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        source = sampler if batch_sampler is None else batch_sampler
+        own = getattr(source, "generator", None)
+        self.generator = own if isinstance(own, Generator) else generator  # whose state is kept
+        self._drawn: list[Any] | None = None  # what the sampler gave for the epoch in progress
         self._seed: int | None = None  # of the order of the epoch in progress
         self._given = 0  # how many of its batches were handed out
         self._resuming = False  # the next iteration goes on instead of starting an epoch
 
     def __len__(self) -> int:
         """Batches per epoch."""
-        n = len(self.dataset)
-        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type]
+        source: Any = self.dataset if self.sampler is None else self.sampler
+        return batches_of(len(source), self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         if not self._resuming:
             generator = self.generator or default_generator
             self._seed = int(generator.numpy.integers(2**62)) if self.shuffle else None
-            self._given = 0
+            self._drawn, self._given = self._draw(), 0
         self._resuming = False
-        return self._epoch(self._seed, self._given)
+        return self._epoch(self._seed, self._drawn, self._given)
+
+    def _draw(self) -> list[Any] | None:
+        if self.batch_sampler is not None:
+            return [[_index(i) for i in batch] for batch in self.batch_sampler]
+        return None if self.sampler is None else [_index(i) for i in self.sampler]
 
     def _order(self, seed: int | None) -> Array:
         n = len(self.dataset)
         return np.arange(n) if seed is None else Generator().manual_seed(seed).numpy.permutation(n)
 
-    def _epoch(self, seed: int | None, start: int) -> Iterator[Any]:
-        order = self._order(seed)
-        for i in range(start, len(self)):
-            batch = self._batch(order[i * self.batch_size : (i + 1) * self.batch_size])
-            self._seed, self._given = seed, i + 1  # before the yield: the state counts the batch in use
+    def _epoch(self, seed: int | None, drawn: list[Any] | None, start: int) -> Iterator[Any]:
+        order: Any = self._order(seed) if drawn is None else drawn
+        ready = self.batch_sampler is not None
+        size = self.batch_size
+        for i in range(start, len(order) if ready else batches_of(len(order), size, self.drop_last)):
+            batch = self._batch(order[i] if ready else order[i * size : (i + 1) * size])
+            # before the yield: the state counts the batch in use
+            self._seed, self._drawn, self._given = seed, drawn, i + 1
             yield batch
-        self._seed, self._given = None, 0
+        self._seed, self._drawn, self._given = None, None, 0
 
-    def _batch(self, indices: Array) -> Any:
+    def _batch(self, indices: Any) -> Any:
+        indices = np.asarray(indices, np.int64)
         if self.collate_fn is default_collate:
             batch = gather(self.dataset, indices)
             if batch is not None:
@@ -96,6 +122,9 @@ class DataLoader:
         """
         generator = None if self.generator is None else as_tensor(self.generator.get_state())
         position = {"seed": self._seed, "batch": self._given, "generator": generator}
+        if self.sampler is not None or self.batch_sampler is not None:
+            flat = self._drawn is not None and self.batch_sampler is None
+            position["order"] = as_tensor(np.array(self._drawn, np.int64)) if flat else self._drawn
         return {
             **position,
             "dataset": len(self.dataset),
@@ -112,9 +141,10 @@ class DataLoader:
         if self.generator is not None:
             self.generator.set_state(_array(state_dict["generator"]))
         self._seed, self._given = state_dict["seed"], int(state_dict["batch"])
-        self._resuming = (
-            self._given > 0 or self._seed is not None
-        )  # the order is drawn before the first batch
+        order = state_dict.get("order")
+        self._drawn = order.tolist() if isinstance(order, Tensor) else copy.deepcopy(order)
+        # the order is drawn before the first batch
+        self._resuming = self._given > 0 or self._seed is not None or self._drawn is not None
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Raise the ValueError that load_state_dict would raise; change nothing."""
@@ -140,12 +170,26 @@ def _damage(state_dict: Mapping[str, Any]) -> list[str]:
     seed, given, generator = (state_dict[name] for name in ("seed", "batch", "generator"))
     faults = [] if seed is None or _is_count(seed) else [f"its seed is {seed!r}"]
     faults += [] if _is_count(given) else [f"its batch is {given!r}"]
+    order = state_dict.get("order")
+    indices = order.tolist() if isinstance(order, Tensor) else order or []
+    flat = [i for batch in indices for i in (batch if isinstance(batch, list) else [batch])]
+    if not all(_is_count(i) and i < state_dict["dataset"] for i in flat):
+        faults.append("its order is no list of samples")
     if generator is not None:
         try:
             Generator().set_state(_array(generator))
         except (ValueError, TypeError):
             faults.append("its generator's state is damaged")
     return faults
+
+
+def _index(value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"DataLoader: a sampler gave {value!r:.80} as an index; give integers (or lists of them)"
+        ) from None
 
 
 def _is_count(value: Any) -> bool:
@@ -157,9 +201,14 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Tuples and lists are collated item by item into a list (named tuples into their kind), dicts key by key;
     strings and bytes stay a list. Batches are data: no gradient flows back through them.
-    Differs from PyTorch: Python floats become the default dtype, not float64.
-    Raises: ValueError for samples of different shapes, lengths or keys; TypeError for what cannot be stacked.
+
+    Shapes: a list of B samples (...) → (B, ...)
+    Raises: ValueError for no samples, and for different shapes, lengths or keys; TypeError for what cannot be
+    stacked.
+    Source: PyTorch's default_collate. Differs: Python floats become the default dtype, not float64.
     """
+    if not len(batch):
+        raise ValueError("default_collate: there are no samples; give a list of one or more")
     first = batch[0]
     if isinstance(first, Tensor | np.ndarray):
         return _stack(batch)
@@ -217,4 +266,17 @@ def _check(dataset: Any, batch_size: Any, num_workers: int, pin_memory: bool, ge
     if generator is not None and not isinstance(generator, Generator):
         raise TypeError(
             f"DataLoader: generator is {type(generator).__name__}; give mt.Generator().manual_seed(…)"
+        )
+
+
+def _check_samplers(sampler: Any, batch_sampler: Any, batch_size: int, shuffle: Any, drop_last: Any) -> None:
+    for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if given is not None and not isinstance(given, Iterable):
+            raise TypeError(f"DataLoader: {name} is {type(given).__name__}; give something that iterates")
+    if sampler is not None and shuffle:
+        raise ValueError("DataLoader: shuffle beside a sampler, which says the order; leave one out")
+    if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+        raise ValueError(
+            "DataLoader: batch_sampler makes the batches; leave out batch_size, shuffle, sampler and "
+            "drop_last"
         )
