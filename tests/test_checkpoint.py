@@ -216,6 +216,17 @@ def test_an_empty_path_or_a_folder_is_said(tmp_path):
     assert load(tmp_path / "a") == 1
 
 
+def test_load_takes_pytorchs_switches_where_they_mean_nothing(path):
+    mt.save({"a": 1}, path)
+    for options in ({"map_location": "cpu"}, {"map_location": mt.device("cpu")}, {"weights_only": True}, {}):
+        assert mt.load(path, **options) == {"a": 1}
+    assert mt.load(path, None, weights_only=False) == {"a": 1}
+    with pytest.raises(RuntimeError, match="load: there is no device 'cuda' here; "):
+        mt.load(path, map_location="cuda")
+    with pytest.raises(TypeError, match="load: weights_only is 'yes'; give True, False or None"):
+        mt.load(path, weights_only="yes")
+
+
 def test_a_missing_folder_or_file_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder"):
         save({}, tmp_path / "missing" / "a.safetensors")

@@ -117,6 +117,31 @@ def test_gradcheck_of_a_model_checks_its_parameters_also_when_no_input_requires_
     assert all(p.array is array and p.grad is None for p, array in before.values())
 
 
+def test_gradgradcheck_of_a_model_checks_its_parameters(declare):
+    @declare("flat_square")
+    def flat_square(x):
+        """y = x²          gradient: g · 2x, which forgets that it depends on x"""
+        return x * x
+
+    @flat_square.vjp
+    def flat_square_vjp(g, x):
+        return (g * 2.0 * ops.detach(x),)
+
+    class Squared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(double(3).detach())
+
+        def forward(self, x):
+            return flat_square(self.weight) * x
+
+    for x in (double(3), double(3).detach()):
+        assert gradcheck(Squared(), x, full=True)
+        with pytest.raises(AssertionError, match="the gradient of Squared, parameter weight"):
+            gradgradcheck(Squared(), x, full=True)
+        assert gradgradcheck(nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.LayerNorm(2, eps=0.1)).double(), x)
+
+
 def test_float32_is_refused_by_name():
     with pytest.raises(ValueError, match=r"parameter weight is float32, too coarse.*\.double\(\)"):
         gradcheck(nn.Linear(3, 2), double(2, 3))

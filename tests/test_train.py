@@ -331,6 +331,37 @@ def test_evaluating_on_the_training_loader_is_refused():
         trainer.fit()
 
 
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (None, r"NoneType None for 'evaluation'"),
+        ({"a": 1.0, "b": None}, r"NoneType None for 'b'"),
+        (mt.ones(2), r"a tensor of shape \(2,\)"),
+    ],
+)
+def test_an_evaluation_that_is_no_number_is_said(result, said):
+    trainer = build(eval_every=1, evaluate=lambda model: result)
+    with pytest.raises(TypeError, match=rf"Trainer: evaluate returned {said}.*; return a number"):
+        trainer.fit()
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda y: y.mean().item(), "float"),
+        (lambda y: None, "NoneType None"),
+        (lambda y: y[:2, 0], r"a tensor of shape \(2,\)"),
+        (lambda y: (y.mean().detach(), 3), r"a tensor of shape \(\) that needs no gradient"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_tensor_is_said_before_the_weights_move(loss, said):
+    trainer = build(loss_fn=lambda model, batch: loss(model(batch[0])))
+    before = weights_of(trainer)
+    with pytest.raises(TypeError, match=rf"Trainer: loss_fn returned {said}.*; return a recorded tensor"):
+        trainer.fit()
+    assert weights_of(trainer) == before
+
+
 def test_the_log_has_one_json_line_per_logged_step(tmp_path):
     def counted(model, batch):
         return loss_fn(model, batch), len(batch[0])

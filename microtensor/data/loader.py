@@ -121,7 +121,7 @@ class DataLoader:
         inner iteration of this one would move the position.
         """
         generator = None if self.generator is None else as_tensor(self.generator.get_state())
-        position = {"seed": self._seed, "batch": self._given, "generator": generator}
+        position: dict[str, Any] = {"seed": self._seed, "batch": self._given, "generator": generator}
         if self.sampler is not None or self.batch_sampler is not None:
             flat = self._drawn is not None and self.batch_sampler is None
             position["order"] = as_tensor(np.array(self._drawn, np.int64)) if flat else self._drawn

@@ -149,6 +149,21 @@ class Module:
                 return module
         raise AttributeError(f"{type(self).__name__}: has no module {target!r}; see named_modules()")
 
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a path, such as "layers.0.weight"."""
+        return self._at("parameter", target)  # type: ignore[no-any-return]
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a path."""
+        return self._at("buffer", target)  # type: ignore[no-any-return]
+
+    def _at(self, kind: str, target: str) -> Any:
+        path, _, name = target.rpartition(".")
+        found = getattr(self.get_submodule(path), f"_{kind}s").get(name)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__}: has no {kind} {target!r}; see named_{kind}s()")
+        return found
+
     # --- walking the tree -----------------------------------------------------------------------------------
 
     def named_modules(
@@ -325,23 +340,37 @@ class Module:
         return self.forward(*args, **kwargs)
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for hook in list(self._forward_pre_hooks.values()):
-            changed = hook(self, args)
-            if changed is not None:
+        for hook, with_kwargs in list(self._forward_pre_hooks.values()):
+            changed = hook(self, args, kwargs) if with_kwargs else hook(self, args)
+            if changed is not None and with_kwargs:
+                args, kwargs = changed
+            elif changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
         result = self.forward(*args, **kwargs)
-        for hook in list(self._forward_hooks.values()):
-            changed = hook(self, args, result)
+        for hook, with_kwargs in list(self._forward_hooks.values()):
+            changed = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
             result = result if changed is None else changed
         return result
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(module, args) before each forward; what it returns, unless None, replaces args."""
-        return RemovableHandle(self._forward_pre_hooks, hook)
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, args) before each forward; what it returns, unless None, replaces args.
 
-    def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(module, args, output) after each forward; what it returns, if not None, is the output."""
-        return RemovableHandle(self._forward_hooks, hook)
+        with_kwargs: hook(module, args, kwargs), which returns None or both.
+        """
+        entry: Any = (hook, with_kwargs)
+        return RemovableHandle(self._forward_pre_hooks, entry)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, args, output) after each forward; what it returns, if not None, is the output.
+
+        with_kwargs: hook(module, args, kwargs, output).
+        """
+        entry: Any = (hook, with_kwargs)
+        return RemovableHandle(self._forward_hooks, entry)
 
     # --- printing -------------------------------------------------------------------------------------------
 

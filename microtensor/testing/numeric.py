@@ -133,11 +133,16 @@ def gradgradcheck(
     """`gradcheck` of the gradient: is it differentiable again, by the inputs and by its cotangent?
 
     The differences are taken of gradients, which are exact to rounding; what they are compared with went
-    through the tape twice. Raises as `gradcheck`.
+    through the tape twice. Of a module the gradients by its parameters are checked, too, and by them.
+
+    Raises: as `gradcheck`.
+    Source: PyTorch's gradgradcheck. Differs: modules; random directions unless full.
     """
     args: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     name = _name(fn)
-    wanted = _differentiated("gradgradcheck", name, args, {})
+    parameters = dict(fn.named_parameters()) if hasattr(fn, "named_parameters") else {}
+    wanted = _differentiated("gradgradcheck", name, args, parameters)
+    trained = [p for p in parameters.values() if p.requires_grad]
     rng = np.random.default_rng(seed + 1)
     probe = [
         y for y in _outputs(fn(*[as_leaf(a, i in wanted) for i, a in enumerate(args)])) if y.requires_grad
@@ -152,17 +157,19 @@ def gradgradcheck(
         for i in wanted:
             xs[i] = xs[i].clone() if xs[i].requires_grad else xs[i].detach().requires_grad_()
         ys = [y for y in _outputs(fn(*xs)) if y.requires_grad]
-        by = [xs[i] for i in wanted]
+        by = [xs[i] for i in wanted] + trained
         found = autograd.grad(ys, by, us, create_graph=True, allow_unused=True)
         return tuple(x * 0.0 if g is None else g for x, g in zip(by, found, strict=True))
 
     gradient.__name__ = f"the gradient of {name}"
+    if trained:
+        gradient.named_parameters = parameters.items  # type: ignore[attr-defined]
     options: dict[str, Any] = {"eps": eps, "atol": atol, "rtol": rtol, "full": full, "seed": seed}
     return gradcheck(gradient, (*args, *cotangents), **options)
 
 
 def _name(fn: Any) -> str:
-    if hasattr(fn, "named_parameters"):
+    if hasattr(fn, "named_modules"):
         return type(fn).__name__
     return str(getattr(fn, "name", None) or getattr(fn, "__name__", None) or fn)
 

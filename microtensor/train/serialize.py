@@ -16,6 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from microtensor.engine import Array
+from microtensor.methods.arguments import check_device
 from microtensor.tensor import as_tensor
 from microtensor.train.files import replace_file
 from microtensor.train.packing import DTYPES, Packer, Unpacker
@@ -92,12 +93,19 @@ def _pieces(arrays: Mapping[str, Array], metadata: dict[str, str]) -> Iterator[b
         yield little.reshape(-1).view(np.uint8).data
 
 
-def load(path: Path) -> Any:
+def load(path: Path, map_location: Any = None, *, weights_only: bool | None = None) -> Any:
     """What `save` wrote; of any other safetensors file, a dict of its tensors, bfloat16 as float32.
 
-    Raises: FileNotFoundError; ValueError for a file that is damaged, altered or of a later format, and for a
-    dtype that NumPy has not, such as float8.
+    map_location: the only device, "cpu". weights_only: True, False and None are the same here, as a file
+    holds data and cannot run code.
+
+    Raises: FileNotFoundError; ValueError for a file that is damaged, altered or of a later format, for a
+    dtype that NumPy has not, such as float8, and for another device.
+    Source: ours; the names are those of PyTorch's load.
     """
+    check_device("load", map_location)
+    if weights_only not in (None, True, False):
+        raise TypeError(f"load: weights_only is {weights_only!r}; give True, False or None")
     path = os.fsdecode(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"load: there is no file {path!r}; check the path")

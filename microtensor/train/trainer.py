@@ -18,6 +18,7 @@ import numpy as np
 from microtensor.mode import no_grad
 from microtensor.nn import Module
 from microtensor.nn.utils import clip_grad_norm_
+from microtensor.tensor import Tensor
 from microtensor.train.checkpoint import check_checkpoint, load_checkpoint, save_checkpoint
 from microtensor.train.folder import CheckpointFolder, mark_of
 from microtensor.train.generators import Generators
@@ -206,6 +207,11 @@ class Trainer:
         loss, n = self.loss_fn(self.model, batch), 0
         if isinstance(loss, tuple):
             loss, n = loss
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise TypeError(
+                f"Trainer: loss_fn returned {_said(loss)}; return a recorded tensor of one element, "
+                f"or (loss, number of tokens)"
+            )
         value = float(loss.item())
         self._refuse_infinite("loss", value)  # before it spoils the weights
         (loss if self.accumulate == 1 else loss * (1.0 / self.accumulate)).backward()
@@ -247,6 +253,12 @@ class Trainer:
                 "give it a loader of its own"
             )
         named = result if isinstance(result, Mapping) else {"evaluation": result}
+        for name, value in named.items():
+            if not hasattr(value, "__float__") or (isinstance(value, Tensor) and value.numel() != 1):
+                raise TypeError(
+                    f"Trainer: evaluate returned {_said(value)} for {name!r}; return a number, or a dict of "
+                    f"numbers by name"
+                )
         clear = {f"eval_{name}" if name in OWN_NAMES else name: value for name, value in named.items()}
         if len(clear) < len(named):
             raise ValueError(
@@ -325,6 +337,13 @@ class Trainer:
         if self._saved is None:
             return f"{done}, and nothing is saved; fit() goes on in this process"
         return f"{done}; {self._saved!r} holds step {self._saved_step}; go on with resume()"
+
+
+def _said(value: Any) -> str:
+    """What was returned, in words: a tensor by its shape."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {value.shape}{'' if value.requires_grad else ' that needs no gradient'}"
+    return f"{type(value).__name__} {value!r:.80}"
 
 
 def _check(counts: dict[str, int | None], grad_clip: Any, eval_every: Any, evaluate: Any) -> None:
