@@ -17,10 +17,13 @@ from typing import Any
 from microtensor.optim.optimizer import Optimizer
 
 __all__ = [
+    "ConstantLR",
     "CosineAnnealingLR",
+    "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
+    "MultiStepLR",
     "NoamLR",
     "SequentialLR",
     "StepLR",
@@ -38,6 +41,8 @@ class LRScheduler:
     Being made sets the rates of t = 0. `last_epoch` is t, PyTorch's name; t is counted in steps as soon as
     `step()` is called once per optimiser step, as is usual for Transformers.
     last_epoch: t to go on after (−1 starts); then every group must have its "initial_lr".
+    Raises: TypeError for what is no optimiser; ValueError for a last_epoch without initial_lr.
+    Source: PyTorch's LRScheduler. Differs: one schedule for an optimiser; a rate is a function of t alone.
     """
 
     unsaved: tuple[str, ...] = ("optimizer",)  # attributes that state_dict leaves out
@@ -121,7 +126,11 @@ class LRScheduler:
 
 
 class LambdaLR(LRScheduler):
-    """lr(t) = initial lr · f(t).   lr_lambda: f, or a list of one f per group."""
+    """lr(t) = initial lr · f(t).   lr_lambda: f, or a list of one f per group.
+
+    Raises: ValueError for another number of functions than groups.
+    Source: PyTorch's LambdaLR. Differs: a state holds no functions.
+    """
 
     unsaved = ("optimizer", "lr_lambdas")
 
@@ -144,7 +153,11 @@ class LambdaLR(LRScheduler):
 
 
 class StepLR(LRScheduler):
-    """lr(t) = initial lr · gamma^⌊t / step_size⌋."""
+    """lr(t) = initial lr · gamma^⌊t / step_size⌋.
+
+    Raises: ValueError for a step_size under 1.
+    Source: PyTorch's StepLR.
+    """
 
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
@@ -157,8 +170,63 @@ class StepLR(LRScheduler):
         return [lr * factor for lr in self.base_lrs]
 
 
+class MultiStepLR(LRScheduler):
+    """lr(t) = initial lr · gamma^(how many milestones t has reached).
+
+    Raises: TypeError for milestones that are no sequence.
+    Source: PyTorch's MultiStepLR.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        factor = self.gamma ** bisect_right(self.milestones, self.last_epoch)
+        return [lr * factor for lr in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """lr(t) = initial lr · factor until t reaches total_iters, then the initial lr.
+
+    Raises: ValueError for a factor outside [0, 1] or a total_iters under 1.
+    Source: PyTorch's ConstantLR.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
+        if not 0 <= factor <= 1:
+            raise ValueError(f"ConstantLR: factor is {factor}; give one in [0, 1]")
+        self.factor, self.total_iters = factor, _positive("ConstantLR", "total_iters", total_iters)
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return [lr * (self.factor if self.last_epoch < self.total_iters else 1.0) for lr in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """lr(t) = initial lr · gammaᵗ.
+
+    Source: PyTorch's ExponentialLR.
+    """
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return [lr * self.gamma**self.last_epoch for lr in self.base_lrs]
+
+
 class LinearLR(LRScheduler):
-    """lr(t) = initial lr · (start + (end − start) · min(t, total) / total) with start and end factors."""
+    """lr(t) = initial lr · (start + (end − start) · min(t, total) / total) with start and end factors.
+
+    Raises: ValueError for a start_factor outside (0, 1], an end_factor outside [0, 1], a total_iters under 1.
+    Source: PyTorch's LinearLR.
+    """
 
     def __init__(
         self,
@@ -186,6 +254,7 @@ class LinearLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """lr(t) = eta_min + ½ (initial lr − eta_min) (1 + cos(π t / T_max)); beyond T_max it rises again.
 
+    Raises: ValueError for a T_max under 1.
     Source: Loshchilov & Hutter 2017, §3. Differs: no restarts, as in PyTorch.
     """
 
@@ -199,7 +268,11 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class SequentialLR(LRScheduler):
-    """schedulers[0] until t reaches milestones[0], then schedulers[1] with its own t from 0, and so on."""
+    """schedulers[0] until t reaches milestones[0], then schedulers[1] with its own t from 0, and so on.
+
+    Raises: ValueError unless milestones rise and are one fewer than schedulers, and for another's schedulers.
+    Source: PyTorch's SequentialLR. Differs: a schedule starts from the initial lr, whatever ran before.
+    """
 
     unsaved = ("optimizer", "schedulers")
 
@@ -279,6 +352,8 @@ class NoamLR(LRScheduler):
     """lr = noam(d_model, warmup_steps, factor)(t + 1): the first optimiser step uses step 1.
 
     It sets the rate of every group by itself, whatever the optimiser's lr was.
+    Raises: ValueError unless d_model and warmup_steps are at least 1.
+    Source: Vaswani et al. 2017, §5.3, equation (3). Differs: a factor (1 in the paper).
     """
 
     def __init__(
