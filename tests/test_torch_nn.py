@@ -6,6 +6,7 @@ import copy
 import inspect
 import itertools
 import math
+import pickle
 from collections import OrderedDict
 from typing import Any
 
@@ -211,7 +212,145 @@ def modules(t: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("habits", [lists, sequences, dictionaries, parameters, modules])
+def hooks(t: Any) -> list[Any]:
+    seen = []
+    layer = t.nn.Linear(2, 2)
+    t.nn.init.zeros_(layer.bias)
+
+    def pre(m: Any, args: Any, kwargs: Any) -> Any:
+        seen.append((len(args), sorted(kwargs)))
+        return (), {"input": kwargs["input"] * 0}
+
+    def post(m: Any, args: Any, kwargs: Any, out: Any) -> Any:
+        seen.append((len(args), sorted(kwargs), list(out.shape)))
+        return out + 1
+
+    handles = [
+        layer.register_forward_pre_hook(pre, with_kwargs=True),
+        layer.register_forward_hook(post, with_kwargs=True),
+    ]
+    first = layer(input=t.ones(3, 2)) - layer.bias
+    with handles[0]:
+        pass
+    handles[1].remove()
+    second = layer(t.ones(3, 2)).shape
+    return [seen, first.tolist(), list(second)]
+
+
+def buffers(t: Any) -> list[Any]:
+    class Net(t.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", t.ones(2))
+            self.register_buffer("lost", t.zeros(3), persistent=False)
+            self.register_buffer("none", None)
+            self.layer = t.nn.Linear(2, 1)
+            self.register_parameter("gone", None)
+
+    a = Net()
+    found = a.load_state_dict({"kept": t.zeros(2), "x": t.ones(1)}, strict=False)
+    a.kept = t.full((2,), 7.0)
+    b = copy.deepcopy(a).double()
+    return [
+        list(a.state_dict()),
+        [n for n, _ in a.named_buffers()],
+        [n for n, _ in a.named_buffers("p")],
+        [n for n, _ in a.named_parameters("p.q")],
+        [n for n, _ in a.named_parameters(recurse=False)],
+        [n for n, _ in a.named_modules(prefix="m")],
+        [n for n, _ in a.named_children()],
+        found.missing_keys,
+        found.unexpected_keys,
+        a.kept.tolist(),
+        str(b.kept.dtype).split(".")[-1],
+        a.get_parameter("layer.weight") is a.layer.weight,
+        a.get_buffer("kept") is a.kept,
+        a.none is None,
+        a.gone is None,
+        a.train() is a,
+        a.eval() is a,
+        a.layer.training,
+        a.requires_grad_(False) is a,
+        a.layer.weight.requires_grad,
+        a.apply(lambda m: None) is a,
+        a.zero_grad() is None,
+        repr(a),
+        len(list(a.parameters())),
+        hasattr(a, "nothing"),
+        "kept" in dir(a),
+    ]
+
+
+def printed(t: Any) -> list[Any]:
+    n = t.nn
+    return [
+        repr(m)
+        for m in [
+            n.ModuleList([n.Linear(1, 2), n.ReLU()]),
+            n.ModuleList([n.Linear(1, 2)] * 3),
+            n.ModuleDict({"a": n.Tanh()}),
+            n.Sequential(),
+            n.ModuleList(),
+            n.Dropout(0.1),
+            n.Dropout(0.1, True),
+            n.SiLU(),
+            n.SiLU(True),
+            n.LeakyReLU(0.2),
+            n.LeakyReLU(0.1, True),
+            n.Softplus(),
+            n.LogSigmoid(),
+            n.RMSNorm(3),
+            n.RMSNorm((2, 3), 1e-3, False),
+            n.Flatten(),
+            n.L1Loss(),
+            n.SmoothL1Loss(),
+            n.HuberLoss(),
+            n.BCEWithLogitsLoss(),
+            n.NLLLoss(),
+            n.MSELoss(),
+            n.GELU("tanh"),
+            n.Sigmoid(),
+            n.CrossEntropyLoss(weight=t.ones(2)),
+        ]
+    ]
+
+
+def pickles(t: Any) -> list[Any]:
+    a = t.nn.Sequential(t.nn.Linear(2, 2), t.nn.LayerNorm(2))
+    b = pickle.loads(pickle.dumps(a))
+    c = t.nn.CrossEntropyLoss(weight=t.ones(2))
+    return [
+        a[0].weight.tolist() == b[0].weight.tolist(),
+        list(c.state_dict()),
+        list(t.nn.MSELoss().state_dict()),
+        isinstance(b[0].weight, t.nn.Parameter),
+    ]
+
+
+def sums_of_lists(t: Any) -> list[Any]:
+    n = t.nn
+    a = n.ModuleList([n.ReLU(), n.Tanh()])
+    b = a + n.ModuleList([n.Sigmoid()])
+    s = n.Sequential(n.ReLU())
+    s2 = s + n.Sequential(n.Tanh())
+    s.extend([n.Sigmoid()])
+    c = a.pop(0)
+    return [
+        len(b),
+        type(b).__name__,
+        type(s2).__name__,
+        len(s2),
+        len(s),
+        type(c).__name__,
+        len(a),
+        list(dict(s.named_children())),
+    ]
+
+
+@pytest.mark.parametrize(
+    "habits",
+    [lists, sequences, dictionaries, parameters, modules, hooks, buffers, printed, pickles, sums_of_lists],
+)
 def test_containers_as_programs_use_them(habits):
     assert habits(mt) == habits(torch)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
@@ -71,6 +72,27 @@ class _Numbered(Module):
         del items[index]
         self._renumber(items)
 
+    def __add__(self: M, other: Iterable[Any]) -> M:
+        return type(self)().extend(self).extend(other)
+
+    def pop(self, index: int = -1) -> Any:
+        """Take one out, and return it."""
+        item = self[index]
+        del self[index]
+        return item
+
+    def _line(self, item: Any) -> str:
+        """An item in a list that is printed."""
+        return repr(item).replace("\n", "\n  ")
+
+    def __repr__(self) -> str:  # twelve equal layers take one line
+        lines = []
+        for text, group in itertools.groupby(self._entries().items(), key=lambda entry: self._line(entry[1])):
+            first, *others = [name for name, _ in group]
+            many = f"{first}-{others[-1]}): {1 + len(others)} x" if others else f"{first}):"
+            lines.append(f"  ({many} {text}\n")
+        return f"{type(self).__name__}({chr(10) * bool(lines)}{''.join(lines)})"
+
 
 class ModuleList(_Numbered):
     """A list of modules that are registered under their numbers; has the methods of a list.
@@ -98,6 +120,9 @@ class ParameterList(_Numbered):
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__(() if values is None else values)
 
+    def _line(self, item: Any) -> str:
+        return f"Parameter {item.dtype}{item.shape}"
+
     def _set(self, name: str, item: Any) -> None:
         self.register_parameter(name, item if isinstance(item, Parameter) else Parameter(item))
 
@@ -122,6 +147,8 @@ class Sequential(ModuleList):
         if isinstance(index, slice):
             return Sequential(dict(list(self._modules.items())[index]))
         return super().__getitem__(index)
+
+    __repr__ = Module.__repr__  # each module by its own number, as in PyTorch
 
     def forward(self, input: Any) -> Any:
         """The input of the first module → the output of the last."""
