@@ -266,8 +266,34 @@ def test_constants_and_refusals_of_init():
     assert nn.init.constant_(mt.zeros(2), 0.5).tolist() == [0.5, 0.5]
     with pytest.raises(ValueError, match="no fan in"):
         nn.init.xavier_uniform_(mt.zeros(3))
-    with pytest.raises(ValueError, match="nonlinearity 'selu'"):
-        nn.init.kaiming_normal_(mt.zeros(3, 3), nonlinearity="selu")
+    with pytest.raises(ValueError, match="nonlinearity is 'swish'"):
+        nn.init.kaiming_normal_(mt.zeros(3, 3), nonlinearity="swish")
+    with pytest.raises(ValueError, match="mode is 'fan'"):
+        nn.init.kaiming_normal_(mt.zeros(3, 3), mode="fan")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "mean"),
+    [
+        (3.0, 50.0, 3.2830986),  # φ(3) / (1 − Φ(3))
+        (-1e9, -10.0, -10.0980931),
+        (0.0, 1e-6, 5e-7),
+        (-2.0, 2.0, 0.0),
+    ],
+)
+def test_a_truncated_normal_is_right_also_where_hardly_any_draw_would_fall(a, b, mean):
+    w = mt.zeros(100, 100, dtype=mt.float64)
+    nn.init.trunc_normal_(w, a=a, b=b, generator=mt.Generator().manual_seed(0))
+    assert w.min().item() >= a
+    assert w.max().item() <= b
+    # five standard errors of 10 000 draws
+    assert w.mean().item() == pytest.approx(mean, abs=5 * w.std().item() / 100)
+
+
+@pytest.mark.parametrize(("std", "a", "b"), [(0.0, -1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 2.0, -2.0)])
+def test_an_empty_truncation_is_refused(std, a, b):
+    with pytest.raises(ValueError, match="trunc_normal_: std is"):
+        nn.init.trunc_normal_(mt.zeros(3), std=std, a=a, b=b)
 
 
 # --- clipping -----------------------------------------------------------------------------------------------

@@ -455,3 +455,46 @@ def test_optimisers_take_what_pytorch_takes(name):
     assert [(p.name, p.default, p.kind) for p in ours.values()] == [
         (p.name, p.default, p.kind) for p in theirs.values()
     ]
+
+
+@pytest.mark.parametrize("name", ["linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu"])
+def test_gains_are_pytorchs(name):
+    for param in (None, 0, 0.3):
+        assert nn.init.calculate_gain(name, param) == pytest.approx(torch.nn.init.calculate_gain(name, param))
+
+
+def test_tensors_of_a_loss_are_buffers():
+    loss = nn.BCEWithLogitsLoss(weight=mt.ones(2), pos_weight=mt.ones(2)).double()
+    assert list(loss.state_dict()) == ["weight", "pos_weight"]
+    assert loss.pos_weight.dtype == mt.float64
+
+
+@pytest.mark.parametrize("name", ["relu", "silu", "leaky_relu", "dropout"])
+def test_a_function_in_place_writes_over_its_input_and_keeps_its_gradient(name):
+    for t in (mt, torch):
+        x = t.tensor([-1.0, 2.0], requires_grad=True)
+        y = x * 1.0
+        options = {"p": 1.0} if name == "dropout" else {}
+        found = getattr(F[t], name)(y, inplace=True, **options)
+        assert found is y
+        found.sum().backward()
+        if t is mt:
+            ours = y.tolist(), x.grad.tolist()
+    np.testing.assert_allclose(ours[0], y.tolist(), rtol=1e-6)
+    np.testing.assert_allclose(ours[1], x.grad.tolist(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mask", "text"),
+    [
+        (lambda: mt.ones(2, 3).tril(), r"attn_mask of zeros and ones.*mask\.bool\(\)"),
+        (lambda: mt.ones(2, 3).long(), r"attn_mask is int64; make it boolean"),
+        (lambda: mt.ones(3, 2).bool(), r"attn_mask \(3, 2\) does not broadcast to .* \(2, 3\)"),
+        (lambda: mt.ones(4, 2, 3).bool(), r"attn_mask \(4, 2, 3\) does not broadcast to .* \(2, 3\)"),
+    ],
+)
+def test_a_mask_that_cannot_be_meant_names_fault_and_cure(mask, text):
+    q, k, v = mt.randn(2, 4), mt.randn(3, 4), mt.randn(3, 4)
+    with pytest.raises((ValueError, TypeError), match=text):
+        F[mt].scaled_dot_product_attention(q, k, v, mask())
+    F[mt].scaled_dot_product_attention(q, k, v, mt.zeros(2, 3))  # adds nothing, and says so

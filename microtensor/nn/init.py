@@ -17,6 +17,7 @@ from microtensor.random import Generator
 from microtensor.tensor import Tensor
 
 __all__ = [
+    "calculate_gain",
     "constant_",
     "kaiming_normal_",
     "kaiming_uniform_",
@@ -41,14 +42,24 @@ def _write(tensor: Tensor, values: Array) -> Tensor:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """x ~ U(a, b)"""
+    """x ~ U(a, b)
+
+    Shapes: (...) → (...)
+    Raises: RuntimeError for read-only memory.
+    Source: PyTorch's init.uniform_.
+    """
     return _write(tensor, as_rng(generator).uniform(a, b, tensor.shape))
 
 
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
-    """x ~ N(mean, std²)"""
+    """x ~ N(mean, std²)
+
+    Shapes: (...) → (...)
+    Raises: RuntimeError for read-only memory.
+    Source: PyTorch's init.normal_.
+    """
     return _write(tensor, as_rng(generator).normal(mean, std, tensor.shape))
 
 
@@ -60,26 +71,65 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """x ~ N(mean, std²), drawn again where it falls outside [a, b]"""
+    """x ~ N(mean, std²), drawn again where it falls outside [a, b]
+
+    Shapes: (...) → (...)
+    Raises: ValueError unless std > 0 and a < b; RuntimeError for read-only memory.
+    Source: PyTorch's init.trunc_normal_. Differs: the distribution is the same, the method another.
+    """
+    if not std > 0 or not a < b:
+        raise ValueError(f"trunc_normal_: std is {std}, a {a}, b {b}; make std more than 0 and a less than b")
     rng = as_rng(generator)
-    values = rng.normal(mean, std, tensor.shape)
-    while (outside := (values < a) | (values > b)).any():
-        values[outside] = rng.normal(mean, std, int(outside.sum()))
-    return _write(tensor, values)
+    if a <= mean <= b and b - a >= std:  # every third draw falls inside, at least
+        values = rng.normal(mean, std, tensor.shape)
+        while (outside := (values < a) | (values > b)).any():
+            values[outside] = rng.normal(mean, std, int(outside.sum()))
+        return _write(tensor, values)
+    return _write(tensor, _in_tail(rng, mean, std, a, b, tensor.shape))
+
+
+def _in_tail(
+    rng: np.random.Generator, mean: float, std: float, a: float, b: float, shape: tuple[int, ...]
+) -> Array:
+    """Uniform draws, kept in proportion to the density: where hardly any normal draw would fall."""
+    near = min(max(mean, a), b)  # the density is greatest here, and e⁻⁴⁰ of it nine std on
+    low, high = max(a, near - 9 * std), min(b, near + 9 * std)
+    top = ((near - mean) / std) ** 2
+    values = np.full(shape, np.nan)
+    while (missing := np.isnan(values)).any():
+        drawn = rng.uniform(low, high, int(missing.sum()))
+        kept = rng.random(len(drawn)) < np.exp((top - ((drawn - mean) / std) ** 2) / 2)
+        values[missing] = np.where(kept, drawn, np.nan)
+    return values
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """x = val"""
+    """x = val
+
+    Shapes: (...) → (...)
+    Raises: RuntimeError for read-only memory.
+    Source: PyTorch's init.constant_.
+    """
     return _write(tensor, np.asarray(val))
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """x = 0"""
+    """x = 0
+
+    Shapes: (...) → (...)
+    Raises: RuntimeError for read-only memory.
+    Source: PyTorch's init.zeros_.
+    """
     return constant_(tensor, 0.0)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """x = 1"""
+    """x = 1
+
+    Shapes: (...) → (...)
+    Raises: RuntimeError for read-only memory.
+    Source: PyTorch's init.ones_.
+    """
     return constant_(tensor, 1.0)
 
 
@@ -93,23 +143,49 @@ def _fans(who: str, tensor: Tensor) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """x ~ U(−a, a), a = gain · √(6 / (fan_in + fan_out)). Source: Glorot & Bengio 2010, eq. 16."""
+    """x ~ U(−a, a), a = gain · √(6 / (fan_in + fan_out)).
+
+    Shapes: (out, in, ...) → the same
+    Raises: ValueError for fewer than two axes.
+    Source: Glorot & Bengio 2010, eq. 16.
+    """
     bound = gain * math.sqrt(6.0 / sum(_fans("xavier_uniform_", tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """x ~ N(0, σ²), σ = gain · √(2 / (fan_in + fan_out)). Source: Glorot & Bengio 2010, eq. 12."""
+    """x ~ N(0, σ²), σ = gain · √(2 / (fan_in + fan_out)).
+
+    Shapes: (out, in, ...) → the same
+    Raises: ValueError for fewer than two axes.
+    Source: Glorot & Bengio 2010, eq. 12.
+    """
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans("xavier_normal_", tensor))), generator)
 
 
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """What a weight's standard deviation is multiplied by, so that the signal keeps its size.
+
+    1 for linear and sigmoid, 5/3 for tanh, √2 for relu, √(2/(1 + param²)) for leaky_relu (param: its slope,
+    0.01 if not given), 3/4 for selu.
+
+    Raises: ValueError for another nonlinearity.
+    Source: PyTorch's init.calculate_gain.
+    """
+    slope = 0.01 if param is None else float(param)
+    leaky = math.sqrt(2.0 / (1.0 + slope * slope))
+    gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "leaky_relu": leaky,
+             "selu": 0.75}  # fmt: skip
+    if nonlinearity not in gains:
+        raise ValueError(f"calculate_gain: nonlinearity is {nonlinearity!r}; choose among {sorted(gains)}")
+    return gains[nonlinearity]
+
+
 def _kaiming_std(who: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    gains = {"leaky_relu": math.sqrt(2.0 / (1.0 + a * a)), "relu": math.sqrt(2.0), "linear": 1.0}
-    if nonlinearity not in gains or mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"{who}: nonlinearity {nonlinearity!r}, mode {mode!r}; choose among {sorted(gains)} "
-                         f"and fan_in, fan_out")  # fmt: skip
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f'{who}: mode is {mode!r}; choose "fan_in" or "fan_out"')
     fan_in, fan_out = _fans(who, tensor)
-    return gains[nonlinearity] / math.sqrt(fan_in if mode == "fan_in" else fan_out)
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
 
 
 def kaiming_uniform_(
@@ -119,7 +195,12 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """x ~ U(−b, b), b = gain · √(3 / fan), gain² = 2/(1 + a²). Source: He et al. 2015, §2.2."""
+    """x ~ U(−b, b), b = gain · √(3 / fan), gain² = 2/(1 + a²).
+
+    Shapes: (out, in, ...) → the same
+    Raises: ValueError for fewer than two axes or another mode or nonlinearity.
+    Source: He et al. 2015, §2.2.
+    """
     bound = math.sqrt(3.0) * _kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
@@ -131,5 +212,10 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """x ~ N(0, σ²), σ = gain / √fan, gain² = 2/(1 + a²). Source: He et al. 2015, §2.2."""
+    """x ~ N(0, σ²), σ = gain / √fan, gain² = 2/(1 + a²).
+
+    Shapes: (out, in, ...) → the same
+    Raises: ValueError for fewer than two axes or another mode or nonlinearity.
+    Source: He et al. 2015, §2.2.
+    """
     return normal_(tensor, 0.0, _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity), generator)

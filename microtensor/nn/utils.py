@@ -31,8 +31,11 @@ def clip_grad_norm_(
     """Scale all gradients by min(1, max_norm / norm), norm = √(Σ g²) over all; returns the norm (a scalar).
 
     norm_type p: (Σ |g|ᵖ)^(1/p), or max |g| for p = ∞. foreach means nothing here.
-    Raises: RuntimeError if the norm is NaN or infinite and error_if_nonfinite; else such gradients stay.
-    Source: Pascanu et al. 2013, §3.2. The sum runs in float64, whatever the gradients' dtype.
+
+    Shapes: gradients (...) of any shapes → norm ()
+    Raises: RuntimeError if the norm is NaN or infinite and error_if_nonfinite.
+    Source: Pascanu et al. 2013, §3.2. Differs from PyTorch: the sum runs in float64, and gradients whose norm
+    is not finite stay as they are (there they become 0 and NaN).
     """
     gradients, p = _gradients(parameters), float(norm_type)
     if p == 2.0:
@@ -54,21 +57,32 @@ def clip_grad_norm_(
 
 
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """Cut every element of every gradient to −clip_value … clip_value."""
+    """Cut every element of every gradient to −clip_value … clip_value.
+
+    Shapes: gradients (...) of any shapes, changed in place
+    Source: PyTorch's clip_grad_value_.
+    """
     for g in _gradients(parameters):
         np.clip(g.array, -float(clip_value), float(clip_value), out=g.array)
         mark_changed(g.version)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All elements of all parameters in a row; the gradient flows through it."""
+    """All elements of all parameters in a row; the gradient flows through it.
+
+    Shapes: (...), (...), … → (how many elements they have,)
+    Raises: ValueError for no parameters.
+    Source: PyTorch's parameters_to_vector.
+    """
     return cat([p.reshape(-1) for p in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """The reverse: each parameter becomes its piece of vec, whose memory it shares from then on.
 
+    Shapes: vec (how many elements they have,)
     Raises: ValueError if vec has not as many elements as the parameters.
+    Source: PyTorch's vector_to_parameters.
     """
     several = list(parameters)
     total = sum(p.numel() for p in several)
