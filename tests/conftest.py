@@ -19,10 +19,18 @@ collect_ignore = ["programs"]  # written for PyTorch; test_torch_programs runs t
 # compiling a kernel takes a second at its first call, on a busy machine several: no deadline can tell that
 # apart from a slow test
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=10, derandomize=True, **_COMMON)
 settings.register_profile("dev", max_examples=25, **_COMMON)
 settings.register_profile("ci", max_examples=50, derandomize=True, **_COMMON)
 settings.register_profile("deep", max_examples=2000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+        left_out = [item for item in items if item.get_closest_marker("compiled")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -203,6 +203,7 @@ def test_tile_fits_the_vector_registers_of_the_cpu(features):
     assert tile.fused == bool(features & {"fma", "neon"} and features != {"avx2"})
 
 
+@pytest.mark.compiled
 def test_a_plain_cpu_without_wide_vectors_computes_the_same_function():
     code = """
 import numpy as np

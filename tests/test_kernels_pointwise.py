@@ -23,7 +23,7 @@ def draw(shape: Any, dtype: Any, seed: int = 0) -> Array:
     return np.asarray(np.random.default_rng(seed).normal(size=shape)).astype(dtype)
 
 
-@pytest.fixture(params=["serial", "parallel"])
+@pytest.fixture(params=["serial", pytest.param("parallel", marks=pytest.mark.compiled)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Runs a test twice: every kernel serial, then every kernel parallel, whatever the size."""
     choose = {"serial": lambda work, s, p, *args: s(*args), "parallel": lambda work, s, p, *args: p(*args)}
@@ -115,6 +115,7 @@ def test_adam_follows_its_formula_in_place(decoupled: bool, shape: Any, dtype: A
             np.testing.assert_allclose(got, expected, rtol=2e-6 if dtype is np.float32 else 4e-15, atol=1e-7)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("decoupled", [False, True])
@@ -196,6 +197,7 @@ def test_sq_sum_is_the_sum_of_squares_in_float64(shape: Any, dtype: Any, way: st
     assert got == pytest.approx(float((g.astype(np.float64) ** 2).sum()), rel=SUM_TOLERANCE)
 
 
+@pytest.mark.compiled
 def test_sq_sum_of_float32_neither_drifts_nor_overflows() -> None:
     assert kernels.sq_sum(np.full(1 << 20, 0.1, np.float32)) == pytest.approx(
         (1 << 20) * float(np.float32(0.1)) ** 2, rel=SUM_TOLERANCE
@@ -230,6 +232,7 @@ def test_embedding_backward_equals_add_at_for_integers(data: st.DataObject) -> N
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.compiled
 def test_parallel_embedding_backward_loses_no_update(way: str) -> None:
     rng = np.random.default_rng(0)
     idx, g = rng.integers(0, 3, 100_000), rng.integers(1, 9, (100_000, 4)).astype(np.float64)
@@ -257,6 +260,7 @@ def test_layouts_do_not_change_what_pointwise_kernels_give(layout: Callable[[Arr
 # ---- the same bits, whoever computes ----
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_serial_and_parallel_give_the_same_bits_every_time(
     dtype: Any, monkeypatch: pytest.MonkeyPatch

@@ -145,6 +145,7 @@ expected = matmul(a, a)
 """
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("layer", LAYERS)
 def test_four_python_threads_at_once_all_get_the_right_product(layer):
     code = """
@@ -161,6 +162,7 @@ def test_four_python_threads_at_once_all_get_the_right_product(layer):
     assert out == "200"
 
 
+@pytest.mark.compiled
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_forked_child_computes_the_same_serially(layer):
@@ -185,11 +187,13 @@ def test_a_forked_child_computes_the_same_serially(layer):
 # The cache on disk
 
 
+@pytest.mark.compiled
 def test_machine_code_is_found_again(toy):
     assert toy("toy.check()") == "0"
     assert toy("toy.check()") == "1"
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc"])
 def test_a_damaged_cache_file_is_replaced(toy, pattern):
     toy("toy.check()")
@@ -201,6 +205,7 @@ def test_a_damaged_cache_file_is_replaced(toy, pattern):
     assert toy("toy.check()") == "1"
 
 
+@pytest.mark.compiled
 def test_an_index_that_points_at_code_for_another_dtype_is_not_believed(toy):
     toy("import numpy as np; toy.check(np.float32); toy.check(np.float64)")
     first, second = toy.files("*.nbc")
@@ -208,6 +213,7 @@ def test_an_index_that_points_at_code_for_another_dtype_is_not_believed(toy):
     assert toy("toy.check()") == "0"
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("moment", ["before the import", "before the first call"])
 def test_without_a_writable_directory_kernels_run_uncached(toy, moment):
     deny = """
@@ -220,6 +226,7 @@ def test_without_a_writable_directory_kernels_run_uncached(toy, moment):
     assert toy.files("*.nbc") == []
 
 
+@pytest.mark.compiled
 def test_the_serial_and_the_parallel_version_do_not_share_a_file(toy):
     code = """
     import inspect

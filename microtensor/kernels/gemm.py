@@ -20,7 +20,7 @@ import numpy as np
 from numba import prange, types
 from numpy.typing import NDArray
 
-from microtensor.kernels.threads import get_num_threads, jit, jit_both, run
+from microtensor.kernels.threads import compiled, get_num_threads, jit, jit_both, run
 from microtensor.kernels.vectors import (
     MR,
     NV,
@@ -162,9 +162,7 @@ def _code(dtype: np.dtype[Any], parallel: bool) -> Callable[..., None]:
     scalar = types.float32 if dtype.itemsize == 4 else types.float64
     operand = types.Array(scalar, 4, "A", readonly=True)
     signature = (operand, operand, types.Array(scalar, 4, "A"), types.Array(types.uint8, 2, "C"))
-    kernel: Any = _product_parallel if parallel else _product_serial
-    code: Callable[..., None] = kernel.compile(signature)
-    return code
+    return compiled(_product_parallel if parallel else _product_serial, signature)
 
 
 class _Workspace(threading.local):

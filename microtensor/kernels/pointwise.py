@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload
 
 from microtensor.kernels.layout import Array, as_rows, contiguous
-from microtensor.kernels.threads import get_num_threads, jit, jit_both, run
+from microtensor.kernels.threads import get_num_threads, jit, jit_both, run, typeof
 
 SUM_BLOCK = 8192
 """Elements whose squares are added up in one go: fixed, so that no sum depends on the number of threads."""
@@ -27,7 +27,7 @@ def _exp(x: Any) -> Any:
     """eˣ for x ≤ 0; in float32 the vectorising one of rows.py, where it is explained. It stands here a second
     time because numba's disk cache does not notice that a helper in another file has changed.
     """
-    return math.exp(x)
+    return _compiled_exp(typeof(x))(x)  # where numba is switched off, the same text as plain Python
 
 
 @overload(_exp, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
@@ -56,7 +56,7 @@ def _upper_tail(z: Any, bell: Any) -> Any:
 
     Source: Abramowitz & Stegun 1964, eq. 7.1.26, which vectorises; in float64 the C library's erfc.
     """
-    return 0.5 * math.erfc(z * math.sqrt(0.5))
+    return _compiled_upper_tail(typeof(z), typeof(bell))(z, bell)
 
 
 @overload(_upper_tail, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})

@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import overload
 
 from microtensor.kernels.layout import Array, as_rows, contiguous
-from microtensor.kernels.threads import get_num_threads, jit, jit_both, run
+from microtensor.kernels.threads import get_num_threads, jit, jit_both, run, typeof
 
 BLOCK = 4096
 """Elements in a block: 16 KiB of float32 are read and 16 KiB written, about one first-level cache."""
@@ -38,7 +38,7 @@ def _exp(x: Any) -> Any:
     eˣ = 2ⁿ (1 + r + r² p(r)), |r| ≤ ln 2 / 2.
     Source: Cody & Waite 1980, ch. 6. In float32 p is that of Cephes' expf, in float64 the Taylor series.
     """
-    return np.exp(x)  # this line runs only where numba is switched off
+    return _compiled_exp(typeof(x))(x)  # where numba is switched off, the same text as plain Python
 
 
 @overload(_exp, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
@@ -82,7 +82,7 @@ def _largest(row: Array) -> Any:
     Compares bits: as integers they sort like the floats once those of negative numbers are flipped, and a
     loop over integers vectorises where one over floats does not (a NaN makes the order of tests matter).
     """
-    return np.max(row, initial=-math.inf)
+    return _compiled_largest(typeof(row))(row)
 
 
 @overload(_largest, jit_options={"error_model": "numpy"})
@@ -272,7 +272,7 @@ def _logsumexp_row(x: Array) -> Any:
             m += zero if x[j] < np.inf else x[j]
         return m
     m = zero if m == -np.inf else m
-    return m + math.log(_sum_exp(x, m))
+    return m + np.log(_sum_exp(x, m))
 
 
 def _logsumexp(x: Array, y: Array) -> None:
@@ -311,7 +311,7 @@ def _loss_block(
             e[i, t] = 0
             log_s = math.log1p(_sum(e[i]))
         else:
-            log_s = math.log(_sum(e[i]))
+            log_s = np.log(_sum(e[i]))  # not math.log, which refuses 0 in plain Python
         loss[i] = log_s - (z[i, t] - m)
         lse[i, 1] = log_s
         if smoothing > 0:

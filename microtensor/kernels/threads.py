@@ -3,6 +3,7 @@
 `jit` compiles with numba and keeps the machine code on disk; a cache that cannot be read or written only
 costs time, never an error. `run` goes parallel where that pays and is safe. Both versions of a kernel must
 give the same bits, so a kernel is parallel over independent rows or blocks only; it never splits a sum.
+With NUMBA_DISABLE_JIT=1 every kernel runs as the Python that it is written in, for debuggers and the curious.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numba
+import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.registry import cpu_target
 
@@ -24,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _config: Any = numba.config  # numba has types for some of its names in some versions: treat all as untyped
 _njit: Any = numba.njit
+typeof: Any = numba.typeof
 _FunctionCache: Any = FunctionCache
 _CacheFile: Any = IndexDataCacheFile
 
@@ -32,6 +35,9 @@ FASTMATH = frozenset({"reassoc", "contract", "nsz", "arcp"})
 
 PARALLEL_FROM = 30_000
 """Nanoseconds of serial work from which waking the other cores (1 000 ns, or 10 000 if they sleep) pays."""
+
+
+COMPILED = not _config.DISABLE_JIT
 
 
 @functools.cache
@@ -99,10 +105,12 @@ def jit(
     """
     if function is None:
         return lambda f: jit(f, parallel=parallel, fastmath=fastmath, cache=cache)  # type: ignore[call-overload]
+    if not COMPILED:
+        return np.errstate(all="ignore")(function)  # IEEE without warnings, as compiled
     assumed = sorted(FASTMATH) if fastmath else []
     options = {"error_model": "numpy", "parallel": parallel, "fastmath": set(assumed) or False}
     kernel = _njit(**options)(function)
-    if cache and not _config.DISABLE_JIT:
+    if cache:
         with contextlib.suppress(RuntimeError, OSError):  # no writable directory, or the source is no file
             kernel._cache = _SoftCache(function, {**options, "fastmath": assumed})
     return kernel
@@ -111,6 +119,12 @@ def jit(
 def jit_both(function: F, *, fastmath: bool = False) -> tuple[F, F]:
     """Compiles a kernel with `prange` loops twice: (serial, parallel), the pair that `run` wants."""
     return jit(fastmath=fastmath)(function), jit(parallel=True, fastmath=fastmath)(function)
+
+
+def compiled(kernel: Any, signature: tuple[Any, ...]) -> Callable[..., Any]:
+    """The machine code of a kernel for arguments of these numba types."""
+    code: Callable[..., Any] = kernel.compile(signature) if COMPILED else kernel
+    return code
 
 
 def run(work: float, serial: Callable[..., Any], parallel: Callable[..., Any], *args: Any) -> Any:

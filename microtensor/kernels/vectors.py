@@ -2,29 +2,66 @@
 
 The micro-kernel here is where all the time goes, everything else only feeds it. It exists for every CPU: the
 tile is chosen by the CPU's features, and LLVM splits vectors where the hardware has none so wide.
-Addresses and strides are in bytes, so that any NumPy array can be read in place.
+Addresses and strides are in bytes, so that any NumPy array can be read in place. Each function stands here
+twice: in plain Python, which says what it computes, and below that as the instructions that do.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import for_range, get_or_insert_function
 from numba.extending import intrinsic
 
-from microtensor.kernels.threads import cpu_features
+from microtensor.kernels.layout import Array
+from microtensor.kernels.threads import COMPILED, cpu_features
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 _declare: Any = get_or_insert_function  # numba has types for some of its names only
 
 
-def _emitted(function: Callable[..., Any]) -> Any:
-    """A function for kernels whose LLVM code is written by hand; its first argument only tells the dtype."""
-    return intrinsic(function)
+def _instructions_of(plain: Callable[..., None]) -> Callable[[Callable[..., None]], Any]:
+    """Decorates `write(vectors, *arguments)`: it emits in LLVM what `plain(like, *arguments)` does in Python.
+
+    The result is for kernels: instructions where they are compiled, `plain` (also its attribute) where not.
+    `like` is an array that only tells the dtype; all other arguments are integers.
+    """
+    parameters = list(inspect.signature(plain).parameters.values())
+
+    def decorate(write: Callable[..., None]) -> Any:
+        def typed(typing: Any, like: Any, *integers: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                write(_Vectors(builder, like), *arguments[1:])
+                return context.get_dummy_value()
+
+            return types.void(like, *[types.intp] * len(integers)), codegen
+
+        context = parameters[0].replace(name="typing")  # numba reads the signature: it knows no *integers
+        typed.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+        function: Any = intrinsic(typed) if COMPILED else plain
+        function.plain = plain
+        return function
+
+    return decorate
+
+
+class _At:
+    """Tells NumPy (by its array interface) of numbers at an address; strides in bytes."""
+
+    def __init__(self, address: int, dtype: np.dtype[Any], shape: Any, strides: Any) -> None:
+        self.__array_interface__ = {
+            "data": (address, False), "typestr": dtype.str, "shape": shape, "strides": strides, "version": 3,
+        }  # fmt: skip
+
+
+def _array_at(like: Array, address: int, shape: tuple[int, int], strides: tuple[int, int]) -> Array:
+    return np.asarray(_At(address, like.dtype, shape, strides))
 
 
 class _Tile(NamedTuple):
@@ -182,23 +219,25 @@ def _store_tile(
 def _make_tile(mr: int, nv: int, masked: bool) -> Any:
     """The micro-kernel for mr rows of nv vectors; `masked` if it may reach over the right edge of C."""
 
-    @_emitted
-    def tile(typing, like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):
-        """C[i, j] (+)= Σₖ A[i, k] B[k, j] for i < height, j < width; addresses and strides in bytes."""
+    def tile(like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):
+        """C[i, j] (+)= Σₖ A[i, k] B[k, j] for i < height, j < width, as far as the tile reaches."""
+        size = like.itemsize
+        height, width = min(height, mr), min(width, nv * VECTOR_BYTES // size)
+        A, B = _array_at(like, a, (height, k_len), (rs, cs)), _array_at(like, b, (k_len, width), (bs, size))
+        C = _array_at(like, c, (height, width), (ldc, size))
+        products = A.T[:, :, None] * B[:, None, :]  # (K, height, width)
+        total = np.add.accumulate(products)[-1]  # one k after the other, where sum() would pair them up
+        C[...] = C + total if add else total
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            _, a, rs, cs, b, bs, c, ldc, k_len, height, width, add = args
-            vectors = _Vectors(builder, like)
-            masks = [vectors.mask(v, width) if masked else None for v in range(nv)]
-            a, b, c = vectors.pointer(a), vectors.pointer(b), vectors.pointer(c)
-            rows = [vectors.clamped_row(a, i, height, rs) for i in range(mr)]
-            sums = _sum_over_k(vectors, rows, cs, b, bs, k_len, masks)
-            _store_tile(vectors, sums, c, ldc, height, masks, add)
-            return context.get_dummy_value()
+    @_instructions_of(tile)
+    def write(vectors, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):
+        masks = [vectors.mask(v, width) if masked else None for v in range(nv)]
+        a, b, c = vectors.pointer(a), vectors.pointer(b), vectors.pointer(c)
+        rows = [vectors.clamped_row(a, i, height, rs) for i in range(mr)]
+        sums = _sum_over_k(vectors, rows, cs, b, bs, k_len, masks)
+        _store_tile(vectors, sums, c, ldc, height, masks, add)
 
-        return types.void(like, *[types.intp] * 11), codegen
-
-    return tile
+    return write
 
 
 tile_full = _make_tile(MR, NV, masked=False)
@@ -207,44 +246,46 @@ tile_narrow = _make_tile(MR, 1, masked=True)
 tile_thin = _make_tile(THIN, 4, masked=True)
 
 
-@_emitted
-def copy_rows(typing, like, source, stride, rows, width, out, ld):
+def _copy_rows(like, source, stride, rows, width, out, ld):
     """out[r, j] = source[r, j] for r < rows, j < width ≤ NV vectors; the elements of a row are neighbours."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, source, stride, rows, width, out, ld = args
-        vectors = _Vectors(builder, like)
-        source, out = vectors.pointer(source), vectors.pointer(out)
-        masks = [vectors.mask(v, width) for v in range(NV)]
-        with for_range(builder, rows) as loop:
-            row, out_row = vectors.row(source, loop.index, stride), vectors.row(out, loop.index, ld)
-            for v, mask in enumerate(masks):
-                vectors.store(vectors.load(row, v, mask), out_row, v, mask)
-        return context.get_dummy_value()
-
-    return types.void(like, *[types.intp] * 6), codegen
+    shape, size = (rows, width), like.itemsize
+    _array_at(like, out, shape, (ld, size))[...] = _array_at(like, source, shape, (stride, size))
 
 
-@_emitted
-def transpose_square(typing, like, source, stride, rows, width, out, ld):
-    """out[i, j] = source[j, i] for i < rows, j < width, both at most one vector's length."""
+@_instructions_of(_copy_rows)
+def copy_rows(vectors, source, stride, rows, width, out, ld):
+    source, out = vectors.pointer(source), vectors.pointer(out)
+    masks = [vectors.mask(v, width) for v in range(NV)]
+    with for_range(vectors.builder, rows) as loop:
+        row, out_row = vectors.row(source, loop.index, stride), vectors.row(out, loop.index, ld)
+        for v, mask in enumerate(masks):
+            vectors.store(vectors.load(row, v, mask), out_row, v, mask)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, source, stride, rows, width, out, ld = args
-        vectors = _Vectors(builder, like)
-        source, out, mask = vectors.pointer(source), vectors.pointer(out), vectors.mask(0, rows)
-        n, half = vectors.lanes, vectors.lanes // 2
-        pack = [vectors.load(vectors.clamped_row(source, i, width, stride), mask=mask) for i in range(n)]
-        shuffles = []
-        for start in (0, half):
-            lanes = [lane for i in range(start, start + half) for lane in (i, n + i)]
-            shuffles.append(ir.Constant(ir.VectorType(I32, n), lanes))
-        for _ in range(n.bit_length() - 1):  # log2(n) times: shuffle the two halves of the pack together
-            pairs = zip(pack[:half], pack[half:], strict=True)
-            pack = [builder.shuffle_vector(p, q, lanes) for p, q in pairs for lanes in shuffles]
-        for i, column in enumerate(pack):
-            with builder.if_then(builder.icmp_signed("<", I64(i), rows)):
-                vectors.store(column, vectors.row(out, I64(i), ld))
-        return context.get_dummy_value()
 
-    return types.void(like, *[types.intp] * 6), codegen
+def _transpose_square(like, source, stride, rows, width, out, ld):
+    """out[i, j] = source[j, i] for i < rows, j < width, both at most one vector's length.
+
+    The instructions store whole vectors: to the right of width, up to that length, stands anything.
+    """
+    size = like.itemsize
+    _array_at(like, out, (rows, width), (ld, size))[...] = _array_at(
+        like, source, (width, rows), (stride, size)
+    ).T
+
+
+@_instructions_of(_transpose_square)
+def transpose_square(vectors, source, stride, rows, width, out, ld):
+    builder = vectors.builder
+    source, out, mask = vectors.pointer(source), vectors.pointer(out), vectors.mask(0, rows)
+    n, half = vectors.lanes, vectors.lanes // 2
+    pack = [vectors.load(vectors.clamped_row(source, i, width, stride), mask=mask) for i in range(n)]
+    shuffles = []
+    for start in (0, half):
+        lanes = [lane for i in range(start, start + half) for lane in (i, n + i)]
+        shuffles.append(ir.Constant(ir.VectorType(I32, n), lanes))
+    for _ in range(n.bit_length() - 1):  # log2(n) times: shuffle the two halves of the pack together
+        pairs = zip(pack[:half], pack[half:], strict=True)
+        pack = [builder.shuffle_vector(p, q, lanes) for p, q in pairs for lanes in shuffles]
+    for i, column in enumerate(pack):
+        with builder.if_then(builder.icmp_signed("<", I64(i), rows)):
+            vectors.store(column, vectors.row(out, I64(i), ld))

@@ -1,0 +1,120 @@
+"""Every kernel is Python, too: the same numbers without machine code, and the instructions do the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from microtensor.kernels import threads, vectors
+
+ROOT = Path(__file__).resolve().parent.parent
+Array = np.ndarray[Any, Any]
+FILES = sorted(str(p) for p in (ROOT / "tests").glob("test_kernels_*.py"))
+
+
+@pytest.mark.compiled
+def test_kernels_pass_their_tests_as_plain_python() -> None:
+    """So a debugger can step through any kernel, and a tracer see which of its lines the tests reach."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *FILES]
+    env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": "quick"}
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    passed, left_out = (int(part.split()[0]) for part in done.stdout.splitlines()[-1].split(", "))
+    assert passed > 2 * left_out  # the marker is for the few tests that have to be left out
+
+
+def test_without_the_jit_a_kernel_is_quiet_about_inf_and_nan_as_machine_code_is() -> None:
+    code = """
+import numpy as np
+from microtensor.kernels.threads import COMPILED, jit
+@jit
+def log(x): return np.log(x)
+assert not COMPILED and log.__wrapped__
+print(log(np.float64(0)))
+"""
+    env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "-inf\n", done.stderr
+
+
+# ---- instructions against the Python that says what they do ----
+
+CASES = {  # the function; rows or height; width, as a part of the vector's lanes; k
+    "full tile": (vectors.tile_full, vectors.MR, vectors.NV, 5),
+    "full tile, one row": (vectors.tile_full, 1, vectors.NV, 3),
+    "edge": (vectors.tile_edge, vectors.MR - 1, vectors.NV - 0.25, 4),
+    "narrow": (vectors.tile_narrow, 2, 0.5, 7),
+    "thin": (vectors.tile_thin, 1, 2.5, 2),
+    "thin, two rows": (vectors.tile_thin, 2, 4, 1),
+    "thin, beyond the tile": (vectors.tile_thin, 2, 9, 1),
+}
+GUARD = -77.0
+
+
+@pytest.mark.parametrize("add", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", CASES)
+def test_the_micro_kernels_compute_what_their_python_says(case: str, dtype: Any, add: int, rng: Any) -> None:
+    function, height, part, k = CASES[case]
+    lanes = vectors.VECTOR_BYTES // dtype().itemsize
+    width = int(part * lanes)
+    a = rng.normal(size=(k, 2 * height)).astype(dtype).T[::2]  # (height, k), neither axis of neighbours
+    b = rng.normal(size=(k, width + 3)).astype(dtype)
+    room = np.full((height + 1, width + lanes), GUARD, dtype)
+    room[:height, :width] = rng.normal(size=(height, width))
+    results = []
+    for way in (function.plain, as_kernel(function)):
+        c = room.copy()
+        way(c, a.ctypes.data, *a.strides, b.ctypes.data, b.strides[0], c.ctypes.data, c.strides[0],
+            k, height, width, add)  # fmt: skip
+        results.append(c)
+    plain, machine = results
+    assert not np.array_equal(plain, room)
+    # k products, each rounded once more than in one fused instruction
+    np.testing.assert_allclose(machine, plain, rtol=8 * k * np.finfo(dtype).eps, atol=8 * np.finfo(dtype).eps)
+    np.testing.assert_array_equal(machine == GUARD, room == GUARD)  # nothing beside height × width is written
+
+
+def as_kernel(function: Any) -> Any:
+    """A compiled caller of the instructions, or their plain Python where nothing is compiled."""
+    if function is vectors.copy_rows or function is vectors.transpose_square:
+
+        @threads.jit(cache=False)
+        def call(like, source, stride, rows, width, out, ld):  # type: ignore[no-untyped-def]
+            function(like, source, stride, rows, width, out, ld)
+
+        return call
+
+    @threads.jit(cache=False)
+    def call_tile(like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):  # type: ignore[no-untyped-def]
+        function(like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add)
+
+    return call_tile
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 2), (2, 3), (99, 99)])
+@pytest.mark.parametrize("name", ["copy_rows", "transpose_square"])
+def test_copies_copy_what_their_python_says(name: str, rows: int, width: int, dtype: Any, rng: Any) -> None:
+    function = getattr(vectors, name)
+    lanes = vectors.VECTOR_BYTES // dtype().itemsize
+    rows, width = min(rows, lanes), min(width, lanes)
+    shape = (rows, width) if name == "copy_rows" else (width, rows)
+    source = rng.normal(size=(shape[0], shape[1] + 2)).astype(dtype)[:, 1:-1]
+    results = []
+    for way in (function.plain, as_kernel(function)):
+        out = np.full((rows + 1, lanes + 1), GUARD, dtype)
+        way(source, source.ctypes.data, source.strides[0], rows, width, out.ctypes.data, out.strides[0])
+        results.append(out)
+        np.testing.assert_array_equal(out[:rows, :width], source if name == "copy_rows" else source.T)
+        np.testing.assert_array_equal(out[rows:], GUARD)
+        np.testing.assert_array_equal(out[:, lanes:], GUARD)
+    if name == "copy_rows":
+        np.testing.assert_array_equal(*results)
