@@ -24,6 +24,8 @@ class set_detect_anomaly(Switch):
     A RuntimeError names the first op that makes a NaN, or an infinity out of finite numbers (so that masks of
     −∞ pass), forward or backward: its line, its shapes, and which input was not finite before.
 
+    Source: PyTorch's autograd.set_detect_anomaly. Differs: infinities are found, too, and forward.
+
     >>> import microtensor as mt
     >>> x = mt.tensor([4.0, 0.0], requires_grad=True)
     >>> with mt.autograd.set_detect_anomaly(True):
@@ -37,7 +39,10 @@ class set_detect_anomaly(Switch):
 
 
 class detect_anomaly(Block):
-    """Inside the block (or the decorated function) anomalies are errors: see `set_detect_anomaly`."""
+    """Inside the block (or the decorated function) anomalies are errors: see `set_detect_anomaly`.
+
+    Source: PyTorch's autograd.detect_anomaly, with the differences of `set_detect_anomaly`.
+    """
 
     def __init__(self, function: Any = None) -> None:
         super().__init__(run=_forward, watch=_backward)

@@ -27,9 +27,12 @@ def backward(
 
     tensors: one tensor or several; grad_tensors: a gradient for each, of its shape (1 if it has one element).
     inputs: fill the `.grad` of these tensors alone, which may be inner ones.
+
+    Shapes: tensors (...), grad_tensors the same
     Raises: RuntimeError if a tensor was not recorded, a gradient is missing or misshaped, or the tape is
     freed already. No `.grad` has changed then.
     Warns: once, if gradients are added up while their leaves are changed twice: a forgotten zero_grad().
+    Source: PyTorch's autograd.backward.
     """
     wanted = None if inputs is None else _wanted("backward", inputs)
     roots = _roots("backward", tensors, grad_tensors, create_graph)
@@ -57,7 +60,10 @@ def grad(
     """The gradients Σ d(output)/d(input) · grad_output, one for each input; no leaf's `.grad` is touched.
 
     With create_graph they are recorded, so that they can be differentiated again, to any order.
+
+    Shapes: outputs (...), grad_outputs the same → gradients of the inputs' shapes
     Raises: RuntimeError as `backward`, and if an input was not used (allow_unused gives None for it).
+    Source: PyTorch's autograd.grad.
 
     >>> import microtensor as mt
     >>> x = mt.tensor(2.0, requires_grad=True)

@@ -52,6 +52,8 @@ class Block:
     """`with` block and decorator that sets fields of `mode` and puts them back whatever happens.
 
     The values to put back lie on a stack per thread, so one object may be entered again while it is active.
+
+    Source: ours.
     """
 
     def __new__(cls, function: Any = None, **fields: Any) -> Any:
@@ -110,6 +112,8 @@ class Block:
 class no_grad(Block):
     """Inside the block (or the decorated function) this thread records nothing.
 
+    Source: PyTorch's no_grad. Differs: one object may be entered again while it is active.
+
     >>> import microtensor as mt
     >>> x = mt.ones(2, requires_grad=True)
     >>> with mt.no_grad():
@@ -122,18 +126,27 @@ class no_grad(Block):
 
 
 class inference_mode(no_grad):
-    """The same as `no_grad`; PyTorch's stricter promise (its results can never be recorded) is not made."""
+    """The same as `no_grad`; PyTorch's stricter promise (its results can never be recorded) is not made.
+
+    Source: PyTorch's inference_mode.
+    """
 
 
 class enable_grad(Block):
-    """Inside the block (or the decorated function) this thread records again."""
+    """Inside the block (or the decorated function) this thread records again.
+
+    Source: PyTorch's enable_grad.
+    """
 
     def __init__(self, function: Any = None) -> None:
         super().__init__(grad=True)
 
 
 class Switch(Block):
-    """Sets fields of `mode` from now on; used as a block, until its end."""
+    """Sets fields of `mode` from now on; used as a block, until its end.
+
+    Source: ours.
+    """
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
@@ -150,19 +163,28 @@ class Switch(Block):
 
 
 class set_grad_enabled(Switch):
-    """Recording on or off from now on; used as a block, until its end."""
+    """Recording on or off from now on; used as a block, until its end.
+
+    Source: PyTorch's set_grad_enabled.
+    """
 
     def __init__(self, mode_on: bool) -> None:
         super().__init__(grad=bool(mode_on))
 
 
 class composites(Block):
-    """Inside the block, fused ops run as their definitions in primitive ops: slower, the same numbers."""
+    """Inside the block, fused ops run as their definitions in primitive ops: slower, the same numbers.
+
+    Source: ours.
+    """
 
     def __init__(self, function: Any = None) -> None:
         super().__init__(composites=True)
 
 
 def is_grad_enabled() -> bool:
-    """Does this thread record?"""
+    """Does this thread record?
+
+    Source: PyTorch's is_grad_enabled.
+    """
     return mode.grad

@@ -39,19 +39,36 @@ OUTPUT = ("Y = C @ W + b", "dC = dY @ W.mT", "dW = C.mT @ dY", "db = Σ(dY)")
 def causal_mask(T: int) -> Tensor:
     """(T, T), True at (t, s) where s ≤ t: position t attends to itself and to what came before.
 
+    Shapes: → (T, T)
+    Raises: ValueError for a negative T.
     Source: the paper, §3.2.3 (masked self-attention in the decoder); the lecture, decoder layer.
     """
     return mt.ones(T, T, dtype=mt.bool).tril()
 
 
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
-    """ids (B, S) → (B, 1, 1, S), True where a token is no padding: broadcasts over heads and queries."""
+    """ids (B, S) → (B, 1, 1, S), True where a token is no padding: broadcasts over heads and queries.
+
+    Shapes: ids (B, S) → (B, 1, 1, S)
+    Raises: ValueError for ids of another shape.
+    Source: the lecture, padding; the paper's batches hold sentences of different lengths.
+    """
+    if ids.ndim != 2:
+        raise ValueError(f"padding_mask: ids have shape {ids.shape}; make them (B, S)")
     return (ids != pad_id).reshape(ids.shape[0], 1, 1, ids.shape[1])
 
 
 def combine_masks(*masks: Tensor | None) -> Tensor | None:
-    """Who may attend by all of the boolean masks; None stands for no restriction."""
+    """Who may attend by all of the boolean masks; None stands for no restriction.
+
+    Shapes: (...) each, which broadcast → what they broadcast to
+    Raises: TypeError for a mask that is not boolean; ValueError for shapes that do not broadcast.
+    Source: ours.
+    """
     present = [m for m in masks if m is not None]
+    for m in present:
+        if m.dtype != mt.bool:
+            raise TypeError(f"combine_masks: a mask is {m.dtype}; make it boolean with mask.bool()")
     return functools.reduce(mt.logical_and, present) if present else None
 
 
@@ -60,11 +77,13 @@ def scaled_dot_product_attention(
 ) -> tuple[Tensor, Tensor]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, and the weights A = softmax(…) before dropout.
 
-    Shapes: Q (..., T, d_k), K (..., S, d_k), V (..., S, d_v), mask broadcast to (..., T, S)
-        → (..., T, d_v) and (..., T, S)
     A boolean mask is True where a query may attend; a float mask is added to the scores. A query that may
-    attend to nothing gets weights 0 and an output of 0. Source: the paper, eq. 1; the lecture.
+    attend to nothing gets weights 0 and an output of 0.
+
+    Shapes: Q (..., T, d_k), K (..., S, d_k), V (..., S, d_v), mask broadcast to (..., T, S)
+    → (..., T, d_v) and (..., T, S)
     Raises: TypeError for a mask of integers; ValueError for a float mask of zeros and ones.
+    Source: the paper, eq. 1; the lecture.
     """
     if mask is not None:
         check_mask("scaled_dot_product_attention", mask)
@@ -118,6 +137,10 @@ class MultiHeadAttention(nn.Module):
 
     All heads are computed at once: W^Q holds W_1^Q … W_h^Q side by side, each d_model × d_k with d_k = d_v =
     d_model / h. `forward_per_head` is the textbook's loop over heads and gives the same numbers.
+
+    Shapes: query (B, T, d_model), key and value (B, S, d_model) → (B, T, d_model)
+    Raises: ValueError for a d_model that n_heads does not divide, shapes that do not fit, and a float mask of
+    zeros and ones; TypeError for an integer mask.
     Source: the paper, §3.2.2; the lecture, multi-head attention. Differs: biases, as everywhere today (the
     paper has none; bias=False leaves them out), and an optional dropout on the weights (none in the paper's
     §5.4).

@@ -22,6 +22,7 @@ def sinusoidal_encoding(length: int, d_model: int) -> Tensor:
     Shapes: → (length, d_model), sine and cosine interleaved; an odd d_model ends in a sine.
     The wavelengths grow geometrically from 2π towards 10000 · 2π, and PE(p + k) is a fixed linear function of
     PE(p).
+    Raises: ValueError for a negative length or a d_model under 1.
     Source: the paper, §3.5; the lecture, sinusoidal positional encoding. Computed in float64, then rounded.
     """
     if length < 0 or d_model < 1:
@@ -37,11 +38,12 @@ def sinusoidal_encoding(length: int, d_model: int) -> Tensor:
 
 
 class PositionalEncoding(nn.Module):
-    """x̃_p = x_p + PE_p, then dropout. Shapes: (B, T, d_model) → the same.
+    """x̃_p = x_p + PE_p, then dropout.
 
+    Shapes: (B, T, d_model) → (B, T, d_model)
+    Raises: ValueError for sequences longer than max_len.
     Source: the paper, §3.5 and §5.4 (dropout on the sums); the lecture. The table is no parameter and is not
     saved.
-    Raises: ValueError for sequences longer than max_len.
     """
 
     pe: Tensor

@@ -32,8 +32,10 @@ Weights = list[Tensor]  # one (B, H, T, S) per layer
 
 
 class FeedForward(nn.Module):
-    """FFN(z) = max(0, z W_1 + b_1) W_2 + b_2, the same at every position. Shapes: (..., d_model) → the same.
+    """FFN(z) = max(0, z W_1 + b_1) W_2 + b_2, the same at every position.
 
+    Shapes: (..., d_model) → (..., d_model)
+    Raises: ValueError for another activation, and for an input that does not end in d_model.
     Source: the paper, eq. 2; the lecture. Switches: activation="gelu"; dropout after it (0 in the paper).
     """
 
@@ -79,8 +81,11 @@ class SubLayer(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """z = LayerNorm(x + MultiHead(x)); out = LayerNorm(z + FFN(z)). Shapes: (B, T, d_model) → the same.
+    """z = LayerNorm(x + MultiHead(x)); out = LayerNorm(z + FFN(z)).
 
+    Shapes: (B, T, d_model) → (B, T, d_model)
+    Raises: ValueError for shapes that do not fit, another activation or norm, and a d_model that n_heads does
+    not divide.
     Source: the paper, §3.1, encoder; the lecture, encoder layer.
     """
 
@@ -111,6 +116,8 @@ class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the encoder's output, then the FFN, each in residual and LayerNorm.
 
     Shapes: x (B, T, d_model), memory (B, S, d_model) → (B, T, d_model).
+    Raises: ValueError for shapes that do not fit, another activation or norm, and a d_model that n_heads does
+    not divide.
     Source: the paper, §3.1, decoder, and §3.2.3; the lecture, decoder layer.
     """
 
@@ -163,6 +170,11 @@ class Encoder(nn.Module):
     """N fresh encoder layers in a row (never copies of one), and with norm="pre" a LayerNorm at the end.
 
     options: dropout, activation and norm of `EncoderLayer`.
+
+    Shapes: (B, T, d_model) → (B, T, d_model)
+    Raises: ValueError for shapes that do not fit, another activation or norm, and a d_model that n_heads does
+    not divide.
+    Source: the paper, §3.1, encoder; Xiong et al. 2020 for norm="pre".
     """
 
     def __init__(self, n_layers: int, d_model: int, n_heads: int, d_ff: int, **options: Any) -> None:
@@ -181,6 +193,11 @@ class Decoder(nn.Module):
     """N fresh decoder layers in a row, and with norm="pre" a LayerNorm at the end.
 
     options: dropout, activation and norm of `DecoderLayer`.
+
+    Shapes: x (B, T, d_model), memory (B, S, d_model) → (B, T, d_model)
+    Raises: ValueError for shapes that do not fit, another activation or norm, and a d_model that n_heads does
+    not divide.
+    Source: the paper, §3.1, decoder; Xiong et al. 2020 for norm="pre".
     """
 
     def __init__(self, n_layers: int, d_model: int, n_heads: int, d_ff: int, **options: Any) -> None:
@@ -210,6 +227,8 @@ class TransformerConfig:
 
     shared_vocabulary: the source embedding is the target's too, as in the paper with its one BPE vocabulary
     for both languages; it needs equal vocabulary sizes. Two alphabets, two embeddings: False.
+
+    Source: the paper, Table 3, §3.1–3.5 and §5.4.
     """
 
     src_vocab_size: int
@@ -233,7 +252,11 @@ class TransformerConfig:
 
 @dataclass
 class Attention:
-    """All attention weights of one forward, before dropout: lists of (B, H, T, S), one tensor per layer."""
+    """All attention weights of one forward, before dropout: lists of (B, H, T, S), one tensor per layer.
+
+    Shapes: (B, H, T, S) each
+    Source: the paper, Figures 3–5, shows such weights.
+    """
 
     encoder: Weights
     decoder: Weights
@@ -243,6 +266,9 @@ class Attention:
 class Transformer(nn.Module):
     """The encoder–decoder Transformer: p(tgt_t | tgt_<t, src) = softmax(logits_t).
 
+    Shapes: source ids (B, S), target ids (B, T) → logits (B, T, V)
+    Raises: ValueError for unequal vocabularies that shall be shared, ids of another shape or longer than
+    max_len, and masks that do not fit; IndexError for an id outside the vocabulary.
     Source: the paper, Figure 1 and §3; the lecture, "putting it together". Initial values: Xavier uniform;
     N(0, 1/d_model) for embeddings, so that they have variance 1 after × √d_model.
     """

@@ -38,7 +38,10 @@ _ZEROS = {"latn": "0", "arab": "\u0660", "arabext": "\u06f0", "beng": "\u09e6", 
 
 
 class DatePair(NamedTuple):
-    """One example: `source`, a date as written in `locale`, and `target`, the same day in ISO 8601."""
+    """One example: `source`, a date as written in `locale`, and `target`, the same day in ISO 8601.
+
+    Source: ours.
+    """
 
     source: str
     target: str
@@ -212,7 +215,9 @@ def normalize(text: str) -> str:
     CLDR writes narrow no-break spaces and marks of direction that no keyboard has; NFKC also turns
     full-width forms into plain ones. The corpus is normalized, and so is all text that is encoded.
 
-    >>> normalize(" １９９８\\u202fг. ")
+    Source: Unicode Standard Annex #15, NFKC.
+
+    >>> normalize(" １９９８\u202fг. ")
     '1998 г.'
     """
     text = unicodedata.normalize("NFKC", text)

@@ -22,7 +22,12 @@ M = TypeVar("M", bound="Module")
 
 
 class Parameter(Tensor):
-    """A tensor that a module trains: registered when it is set as an attribute. It shares data's memory."""
+    """A tensor that a module trains: registered when it is set as an attribute. It shares data's memory.
+
+    Shapes: data (...) → (...)
+    Raises: RuntimeError for integers that shall require a gradient.
+    Source: PyTorch's Parameter.
+    """
 
     def __new__(cls, data: Any, requires_grad: bool = True) -> Parameter:
         source = as_tensor(data)
@@ -46,6 +51,9 @@ class IncompatibleKeys(NamedTuple):
 
 class Module:
     """Base of all layers and models: set parameters and modules as attributes in __init__, write `forward`.
+
+    Raises: AttributeError for attributes set before super().__init__() ran.
+    Source: PyTorch's Module.
 
     >>> from microtensor import nn
     >>> class Twice(nn.Module):

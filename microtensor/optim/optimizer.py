@@ -27,7 +27,9 @@ class Optimizer:
 
     params: tensors, or dicts {"params": tensors, option: value, …}, one per group. A parameter that is listed
     twice in a group is stepped once (PyTorch steps it twice); in two groups it is an error.
+
     Raises: ValueError for no parameters, one in two groups, no leaf; TypeError for what is no tensor.
+    Source: PyTorch's Optimizer. Differs: a state_dict is a snapshot, a parameter is stepped once.
 
     >>> import microtensor as mt
     >>> class SignDescent(mt.optim.Optimizer):

@@ -27,6 +27,10 @@ def assert_close(
 
     Takes tensors, arrays, numbers, and sequences or dicts of them. The tolerances are PyTorch's: 1e-7 for
     float64, rtol 1.3e-6 and atol 1e-5 for float32, 0 for integers and booleans.
+
+    Shapes: two of one shape (...)
+    Raises: AssertionError naming the worst entry, or how shapes, dtypes or keys differ.
+    Source: PyTorch's testing.assert_close. Differs: NaN is close to nothing unless equal_nan.
     """
     where = f"{msg}: " if msg else ""
     options: dict[str, Any] = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan, "check_dtype": check_dtype}

@@ -32,10 +32,14 @@ def gradcheck(
     slope of ⟨u, fn(x + tv)⟩ at t = 0; with `full` in the direction of every element of x. Other inputs stay
     as they are. fn: takes the inputs and returns a tensor or a tuple of tensors; a module is also checked by
     its parameters. inputs: one tensor or a sequence.
+
+    Shapes: inputs (...) → True
     Raises: AssertionError naming fn, the input, the worst entry with both numbers, and the first op on the
     tape whose VJP is wrong by itself, with its line and its module; ValueError unless something requires a
     gradient and all that does is float64 (in float32 a difference quotient has three digits), and unless fn
     is finite and gives the same twice.
+    Source: PyTorch's gradcheck. Differs: one random direction for each input unless full; modules; the
+    culprit is named.
 
     >>> from microtensor import nn, randn
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).double()
@@ -135,6 +139,7 @@ def gradgradcheck(
     The differences are taken of gradients, which are exact to rounding; what they are compared with went
     through the tape twice. Of a module the gradients by its parameters are checked, too, and by them.
 
+    Shapes: inputs (...) → True
     Raises: as `gradcheck`.
     Source: PyTorch's gradgradcheck. Differs: modules; random directions unless full.
     """

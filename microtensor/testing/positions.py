@@ -28,7 +28,10 @@ def check_causal(model: Callable[..., Any], x: Any, *, seed: int = 0) -> None:
     change. model: a module or function of x that returns y (B, T, …), or a tuple that starts with it; modules
     run in eval mode. x: embeddings (B, T, C), or token ids (B, T), which are followed through the embedding
     that looks them up. Ids should be unlike any others that the model looks up, as positions 0, 1, 2 …
+
+    Shapes: x (B, T, C) or ids (B, T), y (B, T, ...)
     Raises: ValueError if the shapes do not fit, or no output depends on any input.
+    Source: "Attention Is All You Need", §3.2.3: no position attends to what comes after it.
 
     >>> from microtensor import randn, nn
     >>> check_causal(lambda x: x.cumsum(1), randn(2, 5, 3))
@@ -53,7 +56,10 @@ def check_padding(
 
     model and x as in `check_causal`; mask (B, S): True where x is no padding, or pad_id for token ids. If y
     has the same leading shape its padded positions may be anything, else all of y counts.
+
+    Shapes: x (B, S, C) or ids (B, S), mask (B, S)
     Raises: ValueError if mask and pad_id are not one, nothing is padded, or y depends on no input.
+    Source: ours; masks of padding as in the paper's batches of sentences.
 
     >>> from microtensor import randn, tensor
     >>> mask = tensor([[True, True, False]])
@@ -150,4 +156,4 @@ def _run(who: str, model: Any, x: Tensor, content: Array | None) -> tuple[Tensor
             f"check a function of embeddings (B, T, C)"
         )
     entries = [e for e in reachable(y.grad_fn) if e.op is ops.embedding] if y.grad_fn is not None else []
-    return y, [e for e in entries if np.array_equal((e.saved or (None,))[0], ids)], looked_up[0]
+    return y, [e for e in entries if e.saved and np.array_equal(e.saved[0], ids)], looked_up[0]

@@ -26,6 +26,9 @@ class Checkpoint:
 
     `optimizer` and `scheduler` are {"class": name, "state": state dict}; `random` maps the name of each
     generator to its state, the default generator's name being "default".
+
+    Raises: as `restore` says, when it is called.
+    Source: ours.
     """
 
     path: str
@@ -109,7 +112,9 @@ def save_checkpoint(
     optimizer, scheduler, loader: anything with state_dict(). The default generator is always in it;
     generators: others that the run draws from, by name. config: a dataclass or nested dicts, lists and plain
     values, given back as dicts. extra: the same, for what else you need.
+
     Raises: TypeError naming what cannot be stored.
+    Source: ours; safetensors in the place of pickles.
     """
     save(_content(model, optimizer, scheduler, loader, step, generators, config, extra), path)
 
@@ -159,6 +164,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
     Raises: FileNotFoundError; ValueError for a damaged or altered file, one that is no checkpoint, or a later
     one.
+    Source: ours; safetensors in the place of pickles.
     """
     content = load(path)
     version = content.pop("checkpoint", None) if isinstance(content, dict) else None

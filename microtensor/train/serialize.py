@@ -34,9 +34,11 @@ def save(obj: Any, path: Path) -> None:
     A tensor comes back without its gradient; one that stands in several places is stored once. The file
     appears complete or not at all: if writing is broken off, a file that was there before stays as it was.
     A symbolic link stays: the file it names is replaced.
+
     Raises: TypeError naming the place of what cannot be stored; ValueError naming the place of a value that
     cannot (text that is no Unicode, an integer of over 4300 digits, what contains itself) and for an empty
     path; FileNotFoundError if the folder is missing; IsADirectoryError for a path of a folder.
+    Source: ours; the names are those of PyTorch's save.
 
     >>> import tempfile, microtensor as mt
     >>> path = os.path.join(tempfile.mkdtemp(), "a.safetensors")

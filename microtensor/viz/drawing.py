@@ -39,7 +39,12 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 class Drawing:
-    """A drawing: its DOT text, and what Graphviz makes of it. Shown as SVG in a notebook."""
+    """A drawing: its DOT text, and what Graphviz makes of it. Shown as SVG in a notebook.
+
+    Raises: when asked for a file: ValueError for its suffix or above max_nodes, RuntimeError without
+    Graphviz.
+    Source: ours, drawn by Graphviz.
+    """
 
     def __init__(
         self, text: str, *, theme: str, boxes: int, max_nodes: int, level: str, about: list[str]
@@ -133,7 +138,9 @@ def draw(
     names: "math" (W^Q), "code" (q_proj.weight), or a dict name → tensor on top of "math".
     theme: "auto" (an SVG follows the reader's setting), "light" or "dark". legend: with one?
     max_nodes: above it only the DOT text is to be had, since layout would take minutes.
+
     Raises: TypeError, ValueError for unknown options; RuntimeError if y was not recorded.
+    Source: ours; the equations are the lecture's.
 
     >>> import microtensor as mt
     >>> from microtensor import viz
@@ -208,6 +215,9 @@ def to_dot(y: Any, names: Mapping[Any, str] | None = None) -> str:
     """The tape behind y as plain DOT text: quoted labels, no styles, for other programs to read.
 
     names: tensor → label, or label → tensor.
+
+    Raises: RuntimeError if y was not recorded.
+    Source: ours; Graphviz's DOT language.
 
     >>> import microtensor as mt
     >>> from microtensor import viz

@@ -129,13 +129,18 @@ def current() -> Recorder | None:
 
 
 def is_recording() -> bool:
-    """Does anybody listen to `tag` and `fold` in this thread?"""
+    """Does anybody listen to `tag` and `fold` in this thread?
+
+    Source: ours.
+    """
     return _state.recorder is not None
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[Recorder]:
     """Listen to `tag` and `fold` in this thread; `draw(y)` inside the block uses what was said.
+
+    Source: ours.
 
     >>> import microtensor as mt
     >>> from microtensor import viz
@@ -168,7 +173,9 @@ def tag(
     symbol: written as W^Q, b_K, W_1^Q; None names the axes alone.
     transposed: the symbol means the transpose, as W^Q does of a weight stored (out, in); so do the axes.
     of: the tensor that a constant was derived from without a gradient, and is drawn as (a mask, negated).
+
     Raises: ValueError if the number of axes is not the tensor's.
+    Source: ours; the symbols are the lecture's.
     """
     if not _listening or tensor is None or (recorder := _state.recorder) is None:
         return
@@ -219,6 +226,8 @@ def fold(
         frame around the folds inside it, with `title` as its label; {h} there is the size of axis h.
     lane: colour and column, one of Q, K, V, S (attention weights), O (output path).
     names: what the names in the texts are: tensors, numbers, or None for a term that is absent.
+
+    Source: ours; the equations are the lecture's.
     """
     if not _listening or (recorder := _state.recorder) is None:
         return _nothing
