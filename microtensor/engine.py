@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
+from weakref import ref as weak
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from microtensor import dtypes, memory
+from microtensor.dtypes import float32, float64
 from microtensor.hooks import Hooks, hand_over
 from microtensor.mode import mode
-from microtensor.place import caller, line_of
+from microtensor.place import Place, caller, line_of
 
 __all__ = ["Array", "Entry", "Op", "adopt", "bind", "op", "refresh", "registry"]
 
@@ -89,7 +91,7 @@ class Op:
         self.kept: list[str] = []  # what an entry saves, by the names of the VJP's parameters,
         self.plan: list[tuple[int, int]] = []  # and where it is found
         self.vjp_params: frozenset[str] = frozenset()
-        self.keeps_output = self.keeps_arrays = False
+        self.keeps_output = self.keeps_arrays = self.keeps_inputs = False
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -104,6 +106,7 @@ class Op:
         self.vjp_params = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         kinds = {kind for kind, _ in self.plan}
         self.keeps_output = OUTPUT in kinds
+        self.keeps_inputs = self.plan == [(INPUT, i) for i in range(len(self.inputs))] != []
         self.keeps_arrays = bool(kinds & {INPUT, OUTPUT, RESIDUAL, ALL_INPUTS})
         self.vjp_function = function
         return function
@@ -155,28 +158,49 @@ class Op:
             return self.composite_function(*args, **params)
         if self.defaults:
             params = {**self.defaults, **params}
-        arrays, dtype, needed, plain = [], None, False, True
-        for a in args:  # one pass: this loop is most of what an op costs over its kernel
+        arrays, nodes, dtype, needed, plain = [], [], None, False, True
+        for a in args:  # one pass, node_of written out: this loop is much of what an op costs over its kernel
             if isinstance(a, Tensor):
                 if a.base is not None:
                     refresh(a)
                 if a._requires_grad:
                     needed = True
+                    nodes.append(a.grad_fn or a)
+                else:
+                    nodes.append(weak(a))
                 a = a.array
                 if a.dtype is not dtype:
                     plain = plain and dtype is None
                     dtype = a.dtype
-            elif type(a) is not float and type(a) is not int:
-                plain = False
+            else:
+                plain = plain and (type(a) is float or type(a) is int)
+                nodes.append(a)
             arrays.append(a)
-        if not plain or (dtype is not None and dtype.kind != "f"):
+        if not plain or (dtype is not float32 and dtype is not float64):
             args = self._prepare(args)
             arrays = [a.array if isinstance(a, Tensor) else a for a in args]
-        needed = needed and self.differentiable and mode.grad
+            nodes = [node_of(a) if isinstance(a, Tensor) else a for a in args]
+        return self._run(args, params, arrays, nodes, needed)
+
+    def pair(self, a: Any, b: Any) -> Any:
+        """What an operator calls: `_record`, written out for two tensors of one floating dtype."""
+        if type(a) is Tensor and type(b) is Tensor and a.base is None and b.base is None:
+            x, y = a.array, b.array
+            if x.dtype is y.dtype and (x.dtype is float32 or x.dtype is float64):
+                left, right = a._requires_grad, b._requires_grad
+                nodes = [(a.grad_fn or a) if left else weak(a), (b.grad_fn or b) if right else weak(b)]
+                return self._run((a, b), {}, [x, y], nodes, left or right)
+        return self._record((a, b), {})
+
+    def _run(
+        self, args: tuple[Any, ...], params: dict[str, Any], arrays: list[Any], nodes: list[Any], needed: bool
+    ) -> Any:
+        now = mode.__dict__  # one look into what is the thread's own
+        needed = needed and self.differentiable and now["grad"]
         if needed and self.vjp_function is None:
             return self._by_composite(args, params)
         try:
-            run = mode.run
+            run = now["run"]
             y = run(self.forward, *arrays, **params) if params else run(self.forward, *arrays)
         except (ValueError, IndexError, TypeError, OverflowError) as error:
             raise self._explain(error, arrays) from error
@@ -187,12 +211,12 @@ class Op:
         residuals: tuple[Any, ...] = ()
         if self.residuals:
             y, residuals = y
-        if type(y) is not np.ndarray:  # NumPy turns 0-d results into scalars
+        if type(y) is not ndarray:  # NumPy turns 0-d results into scalars
             y = np.asarray(y)
-        entry = Entry(self, args, params, y, residuals) if needed and y.dtype.kind == "f" else None
-        result = make(y, entry, args[0] if self.view and memory.shares(y, arrays[0]) else None)
-        if entry is not None and self.keeps_output:
-            entry.checks.append((result.version, result.version[0]))
+        result = make(y, None, args[0] if self.view and memory.shares(y, arrays[0]) else None)
+        if needed and y.dtype.kind == "f":
+            result.grad_fn = _entry(self, params, nodes, result, args, arrays, residuals)
+            result._requires_grad = True
         return result
 
     def _by_composite(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -298,50 +322,20 @@ class Entry:
     """
 
     __slots__ = (
-        "__weakref__",
-        "checks",
-        "dtype",
-        "hooks",
-        "index",
-        "inputs",
-        "op",
-        "params",
-        "place",
-        "saved",
+        *("__weakref__", "checks", "dtype", "hooks", "index", "inputs", "op", "params", "place", "saved"),
         "shape",
     )
 
-    def __init__(
-        self, op: Op, args: tuple[Any, ...], params: dict[str, Any], y: Array, residuals: tuple[Any, ...]
-    ) -> None:
-        self.op, self.params, self.shape, self.dtype = op, params, y.shape, y.dtype
-        self.index = next(_clock)  # an input is always older than its output
-        self.inputs = tuple([node_of(a) if isinstance(a, Tensor) else a for a in args])
-        self.place = caller()
-        self.hooks: Hooks | None = None  # what waits for the gradient of this result
-        self.checks: list[tuple[list[Any], int]] = []  # (version counter, its value now) of what is kept
-        saved: list[Any] = []
-        for kind, i in op.plan:
-            if kind == INPUT:
-                a = args[i]
-                if isinstance(a, Tensor):
-                    self.checks.append((a.version, a.version[0]))
-                    a = a.array
-                saved.append(a)
-            elif kind == OUTPUT:
-                saved.append(y)  # the op adds its check, as soon as the output tensor exists
-            elif kind == SHAPE:
-                saved.append(np.shape(_bare(args[i])))
-            elif kind == DTYPE:
-                saved.append(_bare(args[i]).dtype)
-            elif kind == RESIDUAL:
-                saved.append(residuals[i])
-            elif kind == ALL_INPUTS:
-                self.checks.extend([(a.version, a.version[0]) for a in args])
-                saved.append(tuple([a.array for a in args]))
-            else:
-                saved.append(tuple([np.shape(_bare(a)) for a in args]))
-        self.saved: tuple[Any, ...] | None = tuple(saved)
+    op: Op
+    params: dict[str, Any]
+    inputs: Sequence[Any]
+    shape: tuple[int, ...]
+    dtype: dtypes.DType
+    index: int  # an input is always older than its output
+    place: Place | None  # where in the user's code
+    hooks: Hooks | None  # what waits for the gradient of this result
+    saved: Sequence[Any] | None  # None once freed
+    checks: Sequence[Any]  # version counter, its value then, version counter, … of what is kept
 
     def __repr__(self) -> str:
         return f"<{self.op.name} → {self.dtype}{self.shape}, {self.line}>"
@@ -357,10 +351,44 @@ class Entry:
         return [a for a in flat if isinstance(a, np.ndarray)]
 
 
+def _entry(
+    op: Op, params: dict[str, Any], inputs: list[Any], result: Any, args: Any, arrays: Any, residuals: Any
+) -> Entry:
+    """The entry of a result that an op just computed. A function, because calling `__init__` takes longer."""
+    y, entry = result.array, Entry()
+    entry.op, entry.params, entry.inputs, entry.shape, entry.dtype = op, params, inputs, y.shape, y.dtype
+    entry.index, entry.hooks = next(_clock), None
+    entry.place = caller(5)  # itself, this function, _run, _record or pair, and __call__ or a method
+    checks: list[Any] = []
+    saved: list[Any] = arrays if op.keeps_inputs else []
+    entry.checks, entry.saved = checks, saved
+    for a in args if op.keeps_inputs else ():  # all of them and nothing else: the common case
+        if isinstance(a, Tensor):
+            checks += (a.version, a.version[0])
+    for kind, i in () if op.keeps_inputs else op.plan:
+        if kind == INPUT:
+            saved.append(arrays[i])
+            if isinstance(args[i], Tensor):
+                checks += (args[i].version, args[i].version[0])
+        elif kind == OUTPUT:
+            saved.append(y)
+        elif kind == SHAPE:
+            saved.append(np.shape(arrays[i]))
+        elif kind == DTYPE:
+            saved.append(arrays[i].dtype)
+        elif kind == RESIDUAL:
+            saved.append(residuals[i])
+        elif kind == ALL_INPUTS:
+            saved.append(tuple(arrays))
+            for a in args:
+                checks += (a.version, a.version[0])
+        else:
+            saved.append(tuple(map(np.shape, arrays)))
+    if op.keeps_output:  # its check comes last
+        checks += (result.version, result.version[0])
+    return entry
+
+
 def node_of(tensor: Any) -> Any:
     """Where a tensor's gradient arrives: its entry, or the leaf itself; a weak reference if it needs none."""
-    return tensor.grad_fn or (tensor if tensor._requires_grad else weakref.ref(tensor))
-
-
-def _bare(a: Any) -> Any:
-    return a.array if isinstance(a, Tensor) else a
+    return tensor.grad_fn or (tensor if tensor._requires_grad else weak(tensor))

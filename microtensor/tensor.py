@@ -228,7 +228,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
             raise RuntimeError(
                 "deepcopy: only leaf tensors can be copied with their gradient; use detach() or clone()"
             )
-        copied = _fill(_new(type(self)), self.array.copy(), None, None)
+        copied = _make(self.array.copy(), None, None, type(self))
         copied._requires_grad, copied.name = self._requires_grad, self.name
         copied.grad = None if self.grad is None else self.grad.clone()
         memo[id(self)] = copied
@@ -252,10 +252,11 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return _make(array, None, None)
 
 
-_new = object.__new__
-
-
-def _fill(t: Tensor, array: Array, entry: Entry | None, base: Tensor | None) -> Tensor:
+def _make(
+    array: Array, entry: Entry | None, base: Tensor | None, kind: builtins.type[Tensor] = Tensor
+) -> Tensor:
+    """A tensor around an array: made by `entry`, sharing memory with `base` (each may be None)."""
+    t = Tensor() if kind is Tensor else object.__new__(kind)  # a call of the class is the faster of the two
     t.array = array
     t.grad_fn = entry
     t._requires_grad = entry is not None
@@ -269,13 +270,8 @@ def _fill(t: Tensor, array: Array, entry: Entry | None, base: Tensor | None) -> 
     return t
 
 
-def _make(array: Array, entry: Entry | None, base: Tensor | None) -> Tensor:
-    """A tensor around an array: made by `entry`, sharing memory with `base` (each may be None)."""
-    return _fill(_new(Tensor), array, entry, base)
-
-
 def _rebuild(kind: builtins.type[Tensor], array: Array, requires_grad: bool, name: str | None) -> Tensor:
-    t = _fill(_new(kind), array, None, None)
+    t = _make(array, None, None, kind)
     t._requires_grad, t.name = requires_grad, name
     return t
 

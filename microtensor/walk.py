@@ -6,12 +6,13 @@ each entry only after all of its gradients have arrived. That is the whole topol
 
 from __future__ import annotations
 
-import heapq
 import weakref
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from microtensor import engine
 from microtensor.engine import Entry
@@ -20,25 +21,26 @@ from microtensor.place import line_of
 
 __all__ = ["unbroadcast", "walk"]
 
+_recording, _not_recording = enable_grad(), no_grad()  # each may be entered again, by every thread
 
-class _Arrivals:
-    """Gradients that have arrived at each node (an entry or a leaf) and wait to be passed on."""
+
+class _Arrivals(dict[Any, list[Any]]):
+    """node → [gradient, is it ours to write into?]: what has arrived at an entry or leaf and waits there."""
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, Entry]] = []
-        self.gradients: dict[int, list[Any]] = {}  # id of node → [node, gradient, is it ours to write into?]
 
     def add(self, node: Any, g: Any, ours: bool) -> None:
-        waiting = self.gradients.get(id(node))
+        waiting = self.get(node)
         if waiting is None:
-            self.gradients[id(node)] = [node, g, ours]
+            self[node] = [g, ours]
             if type(node) is Entry:
-                heapq.heappush(self.heap, (-node.index, node))
-        elif waiting[2]:
-            waiting[1] += g
+                heappush(self.heap, (-node.index, node))
+        elif waiting[1]:
+            waiting[0] += g
         else:  # law 4: the first arrival may be shared with someone else, so the sum is a new array
-            waiting[1] = waiting[1] + g
-            waiting[2] = type(waiting[1]) is np.ndarray  # with create_graph it is a tensor: never in place
+            waiting[0] = waiting[0] + g
+            waiting[1] = type(waiting[0]) is ndarray  # with create_graph it is a tensor: never in place
 
 
 def walk(
@@ -57,23 +59,23 @@ def walk(
     `ours` says that nobody else holds that array. Without `beyond` the walk ends at a wanted node. Hooks run
     if a list `retained` is given: it takes (tensor, gradient) where an inner tensor retains its gradient.
     """
-    arrivals, goals = _Arrivals(), {id(n): n for n in wanted or ()}
+    arrivals, goals = _Arrivals(), set(wanted or ())
     for node, g in roots:
         arrivals.add(node, g, False)
     useful = None if wanted is None else _leading_to(arrivals.heap, goals)
-    heap, waiting, free = arrivals.heap, arrivals.gradients, not (retain_graph or create_graph)
-    found: dict[int, Any] = {}
-    watch, kinds = mode.watch, (Entry, engine.Tensor)
-    with (enable_grad if create_graph else no_grad)(), np.errstate(all="ignore"):
+    heap, add, free = arrivals.heap, arrivals.add, not (retain_graph or create_graph)
+    found: dict[Any, list[Any]] = {}
+    watch, tensor = mode.watch, engine.Tensor
+    with _recording if create_graph else _not_recording, np.errstate(all="ignore"):
         while heap:
-            entry = heapq.heappop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
-            g = waiting.pop(id(entry))[1]
-            if useful is not None and entry not in useful and id(entry) not in goals:
+            entry = heappop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
+            g = arrivals.pop(entry)[0]
+            if useful is not None and entry not in useful and entry not in goals:
                 continue
             if entry.hooks is not None and retained is not None:
                 g = entry.hooks(g, entry, engine.make, retained)
-            if useful is not None and id(entry) in goals:
-                found[id(entry)] = (entry, g, False)
+            if useful is not None and entry in goals:
+                found[entry] = [g, False]
                 if entry not in useful or not beyond:
                     continue
             if entry.saved is None or entry.checks:
@@ -81,24 +83,30 @@ def walk(
             gradients = _gradients_of(entry, g, create_graph)
             if watch is not None:
                 gradients = watch(entry, g, gradients)
-            for node, gradient in zip(entry.inputs, gradients, strict=True):
-                if gradient is None or not isinstance(node, kinds):
+            for node, gradient in zip(entry.inputs, gradients):  # noqa: B905 (counted already)
+                if gradient is None or not (type(node) is Entry or isinstance(node, tensor)):
                     continue
-                if useful is None or node in useful or id(node) in goals:
-                    gradient = gradient() if callable(gradient) else gradient
-                    arrivals.add(node, *_fit(entry, node, gradient))
+                if useful is None or node in useful or node in goals:
+                    if type(gradient) is not ndarray and callable(gradient):
+                        gradient = gradient()
+                    like = node if type(node) is Entry else node.array  # type: ignore[union-attr]
+                    fits = type(gradient) is ndarray and gradient.shape == like.shape
+                    if fits and gradient.dtype is like.dtype:
+                        add(node, gradient, False)
+                    else:
+                        add(node, *_fit(entry, node, gradient))
             if free and entry.op.keeps_arrays:
                 entry.saved = None
-        for leaf in waiting.values() if retained is not None else ():  # what never left
-            if getattr(leaf[0], "hooks", None) is not None:
-                leaf[1:] = leaf[0].hooks(leaf[1], leaf[0], engine.make, retained), False
-    found.update(waiting)
-    return [(n, g, ours) for n, g, ours in found.values() if wanted is None or id(n) in goals]
+        for leaf, waiting in arrivals.items() if retained is not None else ():  # what never left
+            if getattr(leaf, "hooks", None) is not None:
+                waiting[:] = leaf.hooks(waiting[0], leaf, engine.make, retained), False
+    found.update(arrivals)
+    return [(node, g, ours) for node, (g, ours) in found.items() if wanted is None or node in goals]
 
 
-def _leading_to(heap: list[tuple[int, Entry]], goals: dict[int, Any]) -> set[Entry]:
+def _leading_to(heap: list[tuple[int, Entry]], goals: set[Any]) -> set[Entry]:
     """The entries from which some goal can be reached; older than every goal means it cannot."""
-    oldest = min((n.index if isinstance(n, Entry) else -1 for n in goals.values()), default=0)
+    oldest = min((n.index if isinstance(n, Entry) else -1 for n in goals), default=0)
     seen = {entry for _, entry in heap}
     stack = list(seen)
     while stack:
@@ -108,7 +116,7 @@ def _leading_to(heap: list[tuple[int, Entry]], goals: dict[int, Any]) -> set[Ent
                 stack.append(node)
     useful: set[Entry] = set()
     for entry in sorted(seen, key=lambda e: e.index):
-        if any(id(n) in goals or (isinstance(n, Entry) and n in useful) for n in entry.inputs):
+        if any(isinstance(n, (Entry, engine.Tensor)) and (n in goals or n in useful) for n in entry.inputs):
             useful.add(entry)
     return useful
 
@@ -120,8 +128,9 @@ def _check_entry(entry: Entry) -> None:
             f"gradient was freed by an earlier backward; run the forward again; or detach() what one step "
             f"hands to the next; or call the first backward with retain_graph=True"
         )
-    for version, then in entry.checks:
-        if version[0] != then:
+    checks = iter(entry.checks)
+    for version in checks:
+        if version[0] != (then := next(checks)):
             raise RuntimeError(
                 f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
                 f"{_checked(entry, version)}, a tensor that was changed in place since, at "
@@ -136,7 +145,7 @@ def _checked(entry: Entry, version: list[Any]) -> str:
     names = [n for n, s in zip(op.kept, saved, strict=True) if n in op.inputs and isinstance(s, np.ndarray)]
     if op.variadic in op.kept:
         names = [f"{op.variadic}[{i}]" for i in range(len(entry.inputs))]
-    number = next(i for i, check in enumerate(entry.checks) if check[0] is version)
+    number = next(i for i, counter in enumerate(entry.checks[::2]) if counter is version)
     return [*(f"its input {name}" for name in names), "its result"][number]
 
 
@@ -154,7 +163,8 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
         saved = tuple(_reattach(entry, kind, i, s) for (kind, i), s in zip(op.plan, saved, strict=True))
     params = {name: entry.params[name] for name in op.vjp_params} if op.vjp_params else {}
     try:
-        gradients = op.vjp_function(g, *saved, **params)
+        vjp = op.vjp_function
+        gradients = vjp(g, *saved, **params) if params else vjp(g, *saved)
     except Exception as error:
         error.add_note(f"in the backward of {entry!r}")
         if create_graph and isinstance(error, TypeError):
