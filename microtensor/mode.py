@@ -34,15 +34,16 @@ class _Mode(threading.local):
     `run(forward, *arrays)` runs an op's forward in a context in which NumPy computes inf and NaN without a
     warning, as PyTorch does: that costs a tenth of `np.errstate`, and the user's own NumPy code keeps its
     warnings. `watch(entry, g, gradients)`, if any, sees what each VJP gave. Anomaly detection replaces both.
+    `vjp(entry, g, create_graph)`, if any, stands in for how VJPs run; the profiler replaces it, and `quiet`.
     """
 
     def __init__(self) -> None:
-        self.grad = True
-        self.composites = False
+        self.grad, self.composites = True, False
         self.quiet: Callable[..., Any] = contextvars.copy_context().run
         self.quiet(np.seterr, all="ignore")
-        self.run = self.quiet
+        self.run: Callable[..., Any] = self.quiet
         self.watch: Callable[..., Any] | None = None
+        self.vjp: Callable[..., Any] | None = None
 
 
 mode = _Mode()

@@ -65,7 +65,7 @@ def walk(
     useful = None if wanted is None else _leading_to(arrivals.heap, goals)
     heap, add, free = arrivals.heap, arrivals.add, not (retain_graph or create_graph)
     found: dict[Any, list[Any]] = {}
-    watch, tensor = mode.watch, engine.Tensor
+    watch, tensor, gradients_of = mode.watch, engine.Tensor, mode.vjp or _gradients_of
     with _recording if create_graph else _not_recording, np.errstate(all="ignore"):
         while heap:
             entry = heappop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
@@ -80,7 +80,7 @@ def walk(
                     continue
             if entry.saved is None or entry.checks:
                 _check_entry(entry)
-            gradients = _gradients_of(entry, g, create_graph)
+            gradients = gradients_of(entry, g, create_graph)
             if watch is not None:
                 gradients = watch(entry, g, gradients)
             for node, gradient in zip(entry.inputs, gradients):  # noqa: B905 (counted already)
