@@ -158,12 +158,14 @@ float, double, long, int = float32, float64, int64, int32  # PyTorch's second na
 
 
 # loaded when first named
-_LAZY = ("data", "kernels", "nn", "ops", "optim", "testing", "train", "utils", "viz")
+_LAZY = ("data", "kernels", "nn", "ops", "optim", "profiler", "testing", "train", "utils", "viz")
 
 
 def __getattr__(name: str) -> object:
     if name in ("load", "save"):
         return getattr(import_module(f"{__name__}.train"), name)
+    if name == "profile":
+        return import_module(f"{__name__}.profiler").profile
     if name in ("get_num_threads", "set_num_threads"):
         return getattr(import_module(f"{__name__}.kernels"), name)
     if name in _LAZY:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from microtensor.engine import Op
 
-__all__ = ["flop", "readable"]
+__all__ = ["PRODUCTS", "flop", "readable"]
 
 Shape = tuple[int, ...] | None  # None where it is not known any more
 
+PRODUCTS = ("matmul", "linear")
 PER_ELEMENT = {"softmax": 5, "log_softmax": 5, "layer_norm": 8, "gelu": 8, "dropout": 2}
 REDUCTIONS = {"sum", "mean", "amax", "amin", "prod", "logsumexp", "cross_entropy", "embedding_backward"}
 MOVES = {"masked_fill", "getitem", "setitem", "cat", "flip", "clone", "cast", "where", "embedding", "expand"}
@@ -21,7 +22,7 @@ def flop(op: Op, shape: Shape, inputs: Sequence[Shape]) -> int:
     if op.view or shape is None or op.name in MOVES:
         return 0
     size = math.prod(shape)
-    if op.name in ("matmul", "linear"):
+    if op.name in PRODUCTS:
         return 2 * (inputs[0] or (0,))[-1] * size + (size if len(inputs) > 2 else 0)
     if op.name in REDUCTIONS:
         return math.prod(inputs[0] or (0,))

@@ -20,7 +20,7 @@ from microtensor import cost, engine
 from microtensor.engine import Entry
 from microtensor.walk import walk
 
-__all__ = ["Line", "Tape", "paths_noted", "reachable", "tape"]
+__all__ = ["Line", "Tape", "kept_bytes", "paths_noted", "reachable", "tape"]
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,26 @@ def tape(y: Any, *inputs: Any, grads: bool = False) -> Tape:
     entries = reachable(y.grad_fn)
     names = _Names(entries, module)
     norms = _norms(y, entries, names) if grads else {}
-    seen, lines = set(names.buffers), []
-    for number, e in enumerate(entries):
-        kept = {id(b): b.nbytes for b in map(_buffer, e.arrays()) if id(b) not in seen}
-        seen.update(kept)
+    lines = []
+    for number, (e, kept) in enumerate(zip(entries, kept_bytes(entries), strict=True)):
         shapes = [names.shape(e, i) for i in range(len(e.inputs))]
         lines.append(
             Line(number, e.op.name, tuple(map(names.of, e.inputs)), e.shape, str(e.dtype),
-                 cost.flop(e.op, e.shape, shapes), sum(kept.values()), e.saved is None, e.line,
+                 cost.flop(e.op, e.shape, shapes), kept, e.saved is None, e.line,
                  paths.at(e.index), norms.get(id(e)))
         )  # fmt: skip
     return Tape(lines, {names.of(leaf): norms[id(leaf)] for leaf in names.leaves if id(leaf) in norms})
+
+
+def kept_bytes(entries: list[Entry]) -> list[int]:
+    """What backward needs of each entry and no older one keeps; leaves that are alive do not count."""
+    leaves = [x for e in entries for x in map(_alive, e.inputs) if isinstance(x, engine.Tensor)]
+    seen, bytes_kept = {id(_buffer(x.array)) for x in leaves}, []
+    for e in entries:
+        kept = {id(b): b.nbytes for b in map(_buffer, e.arrays()) if id(b) not in seen}
+        seen.update(kept)
+        bytes_kept.append(sum(kept.values()))
+    return bytes_kept
 
 
 def reachable(root: Entry) -> list[Entry]:
@@ -171,7 +180,6 @@ class _Names:
         self.known |= {id(p): path for path, p in module.named_parameters()} if module is not None else {}
         tensors = {id(t): t for e in entries for t in map(_alive, e.inputs) if isinstance(t, engine.Tensor)}
         self.leaves = [t for t in tensors.values() if t.requires_grad]
-        self.buffers = {id(_buffer(t.array)) for t in tensors.values()}
         count = {"x": 0, "c": 0}
         for t in tensors.values():
             if id(t) not in self.known:

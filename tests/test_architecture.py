@@ -43,6 +43,7 @@ LEVELS = {
     "microtensor.train": 9,
     "microtensor.viz": 9,
     "microtensor.utils": 9,
+    "microtensor.profiler": 10,
     "models": 10,
     "tools": 11,
     "examples": 11,
@@ -206,6 +207,7 @@ ROOMS = {
     "nn": 1400,  # layers and losses of small Transformers and lessons: PyTorch's interface is most of it
     "ops": 950,
     "optim": 600,
+    "profiler": 430,
     "testing": 700,
     "train": 1100,  # a run is never lost: files, locks, logs, resuming
     "utils": 10,
