@@ -45,7 +45,22 @@ from microtensor.dtypes import (
     set_default_dtype,
     uint8,
 )
-from microtensor.functions import METHODS, Size, as_functions, cat, cuda, is_tensor, stack, where
+from microtensor.functions import (
+    METHODS,
+    Size,
+    as_functions,
+    cat,
+    cuda,
+    hstack,
+    is_tensor,
+    isin,
+    meshgrid,
+    pow,
+    searchsorted,
+    stack,
+    vstack,
+    where,
+)
 from microtensor.listing import tape
 from microtensor.methods.arguments import device
 from microtensor.methods.einsum import einsum
@@ -91,6 +106,7 @@ __all__ = [
     "full_like",
     "get_default_dtype",
     "get_rng_state",
+    "hstack",
     "iinfo",
     "inf",
     "inference_mode",
@@ -99,21 +115,25 @@ __all__ = [
     "int64",
     "is_grad_enabled",
     "is_tensor",
+    "isin",
     "linspace",
     "long",
     "manual_seed",
+    "meshgrid",
     "nan",
     "no_grad",
     "normal",
     "ones",
     "ones_like",
     "pi",
+    "pow",
     "rand",
     "rand_like",
     "randint",
     "randn",
     "randn_like",
     "randperm",
+    "searchsorted",
     "set_default_dtype",
     "set_grad_enabled",
     "set_rng_state",
@@ -121,6 +141,7 @@ __all__ = [
     "tape",
     "tensor",
     "uint8",
+    "vstack",
     "where",
     "zeros",
     "zeros_like",
@@ -128,15 +149,21 @@ __all__ = [
 
 # the methods that are functions, too
 add, sub, mul, div, remainder, floor_divide = as_functions("add sub mul div remainder floor_divide")
-pow, square, sqrt, rsqrt, reciprocal = as_functions("pow square sqrt rsqrt reciprocal")
+square, sqrt, rsqrt, reciprocal = as_functions("square sqrt rsqrt reciprocal")
 neg, abs, sign, exp, log, log1p, expm1 = as_functions("neg abs sign exp log log1p expm1")
 sin, cos, tanh, sigmoid, erf, relu = as_functions("sin cos tanh sigmoid erf relu")
+tan, asin, acos, atan, atan2, sinh, cosh = as_functions("tan asin acos atan atan2 sinh cosh")
+exp2, log2, log10, logaddexp = as_functions("exp2 log2 log10 logaddexp")
+floor, ceil, trunc, round, frac, fmod = as_functions("floor ceil trunc round frac fmod")
+lerp, addcmul, addcdiv, nan_to_num, clip = as_functions("lerp addcmul addcdiv nan_to_num clip")
 maximum, minimum, clamp, masked_fill = as_functions("maximum minimum clamp masked_fill")
 eq, ne, lt, le, gt, ge = as_functions("eq ne lt le gt ge")
 equal, isclose, allclose, isnan, isinf, isfinite = as_functions("equal isclose allclose isnan isinf isfinite")
-logical_and, logical_or, logical_not = as_functions("logical_and logical_or logical_not")
+logical_and, logical_or = as_functions("logical_and logical_or")
+logical_xor, logical_not = as_functions("logical_xor logical_not")
 bitwise_and, bitwise_or = as_functions("bitwise_and bitwise_or")
 bitwise_xor, bitwise_not = as_functions("bitwise_xor bitwise_not")
+cumprod, diff, unique, bincount, argwhere = as_functions("cumprod diff unique bincount argwhere")
 sum, mean, prod, cumsum, var, std, norm = as_functions("sum mean prod cumsum var std norm")
 logsumexp, softmax, log_softmax = as_functions("logsumexp softmax log_softmax")
 max, min, amax, amin, argmax, argmin = as_functions("max min amax amin argmax argmin")
@@ -145,11 +172,14 @@ any, all, count_nonzero, nonzero = as_functions("any all count_nonzero nonzero")
 reshape, flatten, unflatten, squeeze, unsqueeze = as_functions("reshape flatten unflatten squeeze unsqueeze")
 transpose, permute, swapaxes, movedim, t = as_functions("transpose permute swapaxes movedim t")
 broadcast_to, tile, repeat_interleave = as_functions("broadcast_to tile repeat_interleave")
-roll, flip, tril, triu = as_functions("roll flip tril triu")
+roll, flip, tril, triu, ravel = as_functions("roll flip tril triu ravel")
+narrow, select, diagonal, diag, trace = as_functions("narrow select diagonal diag trace")
+index_add, index_copy = as_functions("index_add index_copy")
 split, chunk, unbind, gather = as_functions("split chunk unbind gather")
 scatter, scatter_add, index_select = as_functions("scatter scatter_add index_select")
 index_fill, take_along_dim, masked_select = as_functions("index_fill take_along_dim masked_select")
 matmul, mm, bmm, mv, dot, outer = as_functions("matmul mm bmm mv dot outer")
+addmm, baddbmm = as_functions("addmm baddbmm")
 clone, detach, numel, is_floating_point = as_functions("clone detach numel is_floating_point")
 bernoulli, multinomial = as_functions("bernoulli multinomial")
 __all__ += METHODS

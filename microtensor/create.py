@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from microtensor import dtypes, engine
-from microtensor.methods.arguments import as_number, as_rng, as_sizes, check_device, is_int
+from microtensor.methods.arguments import as_lengths, as_number, as_rng, check_device, is_int
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor, as_tensor
 
@@ -55,12 +55,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     """
     if isinstance(data, Tensor):
         data = data.array
-    try:
-        array = dtypes.as_array(data, None if dtype is None else dtypes.checked("tensor", dtype))
-    except ValueError as error:
-        raise TypeError(
-            f"tensor: the data is no rectangle of numbers ({error}); make all rows equally long"
-        ) from error
+    array = dtypes.as_array(data, None if dtype is None else dtypes.checked("tensor", dtype))
     return _leaf("tensor", np.array(array, order="C"), dtype, requires_grad, device)
 
 
@@ -79,17 +74,27 @@ def from_numpy(array: Any) -> Tensor:
 
 def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Zeros of a shape."""
-    return full(as_sizes(size), 0, dtype=dtype or dtypes.default, device=device, requires_grad=requires_grad)
+    return full(
+        as_lengths("zeros", size),
+        0,
+        dtype=dtype or dtypes.default,
+        device=device,
+        requires_grad=requires_grad,
+    )
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Ones of a shape."""
-    return full(as_sizes(size), 1, dtype=dtype or dtypes.default, device=device, requires_grad=requires_grad)
+    return full(
+        as_lengths("ones", size), 1, dtype=dtype or dtypes.default, device=device, requires_grad=requires_grad
+    )
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of a shape whose values are whatever was in memory."""
-    return _leaf("empty", np.empty(as_sizes(size), dtype or dtypes.default), None, requires_grad, device)
+    return _leaf(
+        "empty", np.empty(as_lengths("empty", size), dtype or dtypes.default), None, requires_grad, device
+    )
 
 
 def full(
@@ -98,7 +103,7 @@ def full(
     """One value everywhere; its kind decides the dtype if none is given."""
     value = as_number("full", fill_value)
     filling = dtypes.cast(np.asarray(value), dtypes.checked("full", dtype or dtypes.of_scalar(value)))
-    return _leaf("full", np.full(as_sizes((size,)), filling), None, requires_grad, device)
+    return _leaf("full", np.full(as_lengths("full", (size,)), filling), None, requires_grad, device)
 
 
 def full_like(
@@ -125,7 +130,8 @@ def eye(
     n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """Ones on the diagonal of an n × m matrix (n × n without m)."""
-    return _leaf("eye", np.eye(n, m, dtype=dtype or dtypes.default), None, requires_grad, device)
+    rows, columns = as_lengths("eye", (n, n if m is None else m))
+    return _leaf("eye", np.eye(rows, columns, dtype=dtype or dtypes.default), None, requires_grad, device)
 
 
 def arange(
@@ -184,11 +190,19 @@ def set_rng_state(state: Tensor) -> None:
     default_generator.set_state(state.array)
 
 
+def _float(who: str, dtype: Any) -> Any:
+    if dtype is not None and not dtypes.floating(np.dtype(dtype)):
+        raise TypeError(
+            f"{who}: draws fractions, which {np.dtype(dtype)} cannot hold; use mt.float32 or float64"
+        )
+    return dtype or dtypes.default
+
+
 def rand(
     *size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """Uniform on [0, 1)."""
-    array = as_rng(generator).random(as_sizes(size), dtype or dtypes.default)
+    array = as_rng(generator).random(as_lengths("rand", size), _float("rand", dtype))
     return _leaf("rand", array, None, requires_grad, device)
 
 
@@ -196,7 +210,7 @@ def randn(
     *size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """Normal with mean 0 and variance 1."""
-    array = as_rng(generator).standard_normal(as_sizes(size), dtype or dtypes.default)
+    array = as_rng(generator).standard_normal(as_lengths("randn", size), _float("randn", dtype))
     return _leaf("randn", array, None, requires_grad, device)
 
 
@@ -215,7 +229,9 @@ def normal(
     requires_grad: bool = False,
 ) -> Tensor:
     """Normal with a mean and a standard deviation."""
-    array = as_rng(generator).standard_normal(as_sizes((size,)), dtype or dtypes.default) * std + mean
+    array = (
+        as_rng(generator).standard_normal(as_lengths("normal", (size,)), dtype or dtypes.default) * std + mean
+    )
     return _leaf("normal", array, dtype or dtypes.default, requires_grad, device)
 
 
@@ -233,7 +249,7 @@ def randint(
         low, high, size = 0, low, high if size is None else size
     if high <= low:
         raise ValueError(f"randint: no integer is at least {low} and below {high}; make high larger than low")
-    array = as_rng(generator).integers(low, high, as_sizes((size,)))
+    array = as_rng(generator).integers(low, high, as_lengths("randint", (size,)))
     return _leaf("randint", array, dtype, False, device)
 
 

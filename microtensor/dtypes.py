@@ -34,10 +34,14 @@ def set_default_dtype(dtype: DType) -> None:
 
 def checked(who: str, dtype: Any) -> DType:
     """A dtype we compute in; float16, complex and the like are refused by name."""
-    found: DType = np.dtype(dtype)
+    try:
+        found: Any = np.dtype(dtype)
+    except TypeError:
+        found = dtype
     if found not in KNOWN:
         raise TypeError(f"{who}: there is no {found} here; choose one of {', '.join(str(d) for d in KNOWN)}")
-    return found
+    known: DType = found
+    return known
 
 
 def floating(dtype: DType) -> bool:
@@ -87,8 +91,13 @@ def cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 def as_array(data: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
     """Numbers, nested lists or anything array-like as an array: of the given dtype, or one we compute in."""
-    array = np.asarray(data)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise TypeError(f"tensor: no rectangle of numbers ({error}); make all rows equally long") from error
     if dtype is not None and array.dtype.kind in "biuf":  # at once: by way of float32 digits would be lost
+        if dtype.kind in "iu" and array.size and not hasattr(data, "dtype"):
+            _refuse_cut(array, dtype)
         return cast(array, dtype)
     if not hasattr(data, "dtype") and not _holds_arrays(data) and (array.dtype == float64 or array.size == 0):
         array = cast(array, default)
@@ -104,6 +113,12 @@ def as_array(data: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
             )
         array = cast(array, wider)
     return array
+
+
+def _refuse_cut(array: np.ndarray[Any, Any], dtype: DType) -> None:
+    for end in (array.min(), array.max()):
+        if not np.iinfo(dtype).min <= end <= np.iinfo(dtype).max:
+            raise ValueError(f"tensor: {dtype} cannot hold {end}; choose a wider dtype")
 
 
 def _holds_arrays(data: Any) -> bool:

@@ -6,14 +6,32 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from microtensor import ops
-from microtensor.methods.arguments import as_axis, as_mask
+from microtensor.dtypes import result_dtype
+from microtensor.methods.arguments import as_axis, as_mask, as_number, as_tensors
 from microtensor.tensor import Tensor, as_tensor
 
 Size: type[tuple[Any, ...]] = tuple  # what a shape is
 METHODS: list[str] = []  # the names that `as_functions` was given
 
-__all__ = ["METHODS", "Size", "as_functions", "cat", "cuda", "is_tensor", "stack", "where"]
+__all__ = [
+    "METHODS",
+    "Size",
+    "as_functions",
+    "cat",
+    "cuda",
+    "hstack",
+    "is_tensor",
+    "isin",
+    "meshgrid",
+    "pow",
+    "searchsorted",
+    "stack",
+    "vstack",
+    "where",
+]
 
 
 def as_functions(names: str) -> Iterator[Callable[..., Any]]:
@@ -36,27 +54,66 @@ def as_functions(names: str) -> Iterator[Callable[..., Any]]:
     return map(function, names.split())
 
 
+def pow(input: Any, exponent: Any) -> Tensor:
+    """xᵖ; one of the two may be a number."""
+    if not isinstance(input, Tensor):
+        as_tensors("pow", exponent=exponent)
+        return ops.pow(as_number("pow", input), exponent)  # type: ignore[no-any-return]
+    return input.pow(exponent)
+
+
+def _list(who: str, tensors: Any) -> list[Tensor]:
+    xs = list(tensors) if isinstance(tensors, Iterable) else [tensors]
+    as_tensors(who, **{f"number {i} of its list": x for i, x in enumerate(xs)})
+    if not xs:
+        raise ValueError(f"{who}: an empty list of tensors; give at least one")
+    return xs
+
+
 def cat(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along dim; all other axes equal, also those of empty tensors.
 
     Raises: ValueError for an empty list or shapes that differ elsewhere.
     """
-    xs = [as_tensor(x) for x in tensors]
-    if not xs:
-        raise ValueError("cat: an empty list of tensors; give at least one")
-    if xs[0].ndim == 0:
+    xs = _list("cat", tensors)
+    if any(x.ndim == 0 for x in xs):
         raise ValueError("cat: 0-d tensors cannot be joined; use stack")
+    dtype = result_dtype(xs)
+    xs = [x.to(dtype) for x in xs if x.shape != (0,)] or xs[:1]  # (0,) stands for nothing of any shape
     return ops.cat(*xs, axis=as_axis("cat", xs[0], dim))  # type: ignore[no-any-return]
 
 
 def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis dim."""
-    xs = [as_tensor(x).unsqueeze(dim) for x in tensors]
+    xs = _list("stack", tensors)
     if len({x.shape for x in xs}) > 1:
-        raise ValueError(
-            f"stack: shapes {sorted({x.squeeze(dim).shape for x in xs})} differ; make them equal"
-        )
-    return cat(xs, dim)
+        raise ValueError(f"stack: shapes {sorted({x.shape for x in xs})} differ; make them equal")
+    return cat([x.unsqueeze(dim) for x in xs], dim)
+
+
+def hstack(tensors: Iterable[Tensor]) -> Tensor:
+    """The tensors one after the other along axis 1, along axis 0 where there is one only."""
+    xs = [x.reshape(1) if x.ndim == 0 else x for x in _list("hstack", tensors)]
+    return cat(xs, 0 if xs[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Iterable[Tensor]) -> Tensor:
+    """The tensors one below the other; vectors and numbers are rows."""
+    return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in _list("vstack", tensors)])
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """For each vector its values over the grid that all span; "xy" swaps the first two axes."""
+    xs = _list(
+        "meshgrid", tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
+    )
+    if indexing not in ("ij", "xy"):
+        raise ValueError(f'meshgrid: indexing is {indexing!r}; choose "ij" or "xy"')
+    if any(x.ndim > 1 for x in xs) or len({x.dtype for x in xs}) > 1:
+        raise ValueError(f"meshgrid: {[f'{x.dtype}{x.shape}' for x in xs]}; give vectors of one dtype")
+    shape = [x.numel() for x in xs]
+    grid = [x.reshape([-1 if i == j else 1 for j in range(len(xs))]).expand(shape) for i, x in enumerate(xs)]
+    return tuple(g.transpose(0, 1) if indexing == "xy" and len(xs) > 1 else g for g in grid)
 
 
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
@@ -64,13 +121,41 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
     With the condition alone: the places where it is True, one vector per axis, as x[…] takes them.
     """
+    as_tensors("where", condition=condition)
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    if input is None or other is None:
-        raise TypeError("where: takes a condition, or a condition and two values; give input and other")
+    for value in (input, other):
+        if not isinstance(value, Tensor):
+            as_number("where", value)
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         input = as_tensor(input)
     return ops.where(as_mask("where", condition), input, other)
+
+
+def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
+    """Is each element among test_elements? (invert: is it not?)"""
+    found = np.isin(as_tensor(elements).array, as_tensor(test_elements).array, invert=invert)
+    return as_tensor(np.asarray(found))
+
+
+def searchsorted(sorted_sequence: Tensor, input: Any, *, right: bool = False) -> Tensor:
+    """Where each element must go to keep the rising last axis in order: before its equals, or after them.
+
+    Shapes: (N,), any → the shape of input; or (..., N), (..., M) with equal leading axes.
+    """
+    as_tensors("searchsorted", sorted_sequence=sorted_sequence)
+    x, rows = as_tensor(input), sorted_sequence
+    if rows.ndim == 0:
+        raise ValueError("searchsorted: sorted_sequence is a 0-d tensor; give one axis or more")
+    if rows.ndim != 1 and (x.ndim == 0 or x.shape[:-1] != rows.shape[:-1]):
+        raise ValueError(f"searchsorted: shapes {rows.shape} and {x.shape}; make all axes but the last equal")
+    side: Any = "right" if right else "left"
+    if rows.ndim == 1:
+        return as_tensor(np.asarray(np.searchsorted(rows.array, x.array, side)))
+    found = np.empty(x.shape, np.int64)
+    for at in np.ndindex(x.shape[:-1]):
+        found[at] = np.searchsorted(rows.array[at], x.array[at], side)
+    return as_tensor(found)
 
 
 class cuda:

@@ -19,7 +19,9 @@ def shares(y: Array, x: Array) -> bool:
 
 def overlaps(array: Array) -> bool:
     """Do several of its elements lie at one place, as in an expanded array?"""
-    return any(stride == 0 and n > 1 for stride, n in zip(array.strides, array.shape, strict=True))
+    return array.size > 0 and any(
+        stride == 0 and n > 1 for stride, n in zip(array.strides, array.shape, strict=True)
+    )
 
 
 def places(view: Array, root: Array) -> Array:

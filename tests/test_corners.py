@@ -219,11 +219,11 @@ ERRORS = {
         r"cross_entropy: the input is int64; .*float\(\)",
     ),
     "one_hot": (lambda: F.one_hot(mt.tensor([1.5, 0.0])), TypeError, r"one_hot: .* float32; .*long\(\)"),
-    "pow": (lambda: mt.tensor([1, 2]) ** -1, ValueError, r"pow: Integers to negative .* int64\(2,\)"),
+    "pow": (lambda: mt.tensor([1, 2]) ** -1, ValueError, r"pow: int64 to the power -1 is no integer"),
     "masked_fill": (
         lambda: mt.tensor([1, 2]).masked_fill(mt.tensor([True, False]), math.nan),
         ValueError,
-        "masked_fill: cannot convert float NaN to integer",
+        "masked_fill: int64 cannot hold nan",
     ),
     "add": (lambda: mt.ones(2) + mt.ones(3), ValueError, r"add: shapes \(2,\) and \(3,\) do not broadcast"),
     "arange": (lambda: mt.arange(0, 5, 0.5, dtype=mt.int64), ValueError, "arange: step 0.5 is no int64"),

@@ -16,98 +16,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracle import Case, agree, layouts
 
 import microtensor as mt
 from microtensor import nn
 
 torch = pytest.importorskip("torch")
 
-Case = Callable[..., Any]
 SHAPES = [(2, 3), (), (0, 3), (5,), (2, 1, 3)]
-
-
-def _outcome(t: Any, case: Case, inputs: Sequence[Any]) -> Any:
-    """The result as a list of tensors, or the exception."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            y = case(t, *inputs)
-    except Exception as error:
-        return error
-    return list(y) if isinstance(y, tuple | list) else [y]
-
-
-def _tensor(t: Any, value: Any, grad: bool) -> Any:
-    """Arrays become tensors of their dtype in the same layout; anything else stays."""
-    if not isinstance(value, np.ndarray):
-        return value
-    if t is mt:
-        made = mt.as_tensor(value.copy() if value.flags.c_contiguous else value)
-    else:
-        made = torch.from_numpy(np.array(value))
-        if not value.flags.c_contiguous:  # torch has no negative strides: the values, in a layout of its own
-            made = made.contiguous()
-    return made.requires_grad_() if grad and value.dtype.kind == "f" else made
-
-
-def _array(y: Any) -> np.ndarray:
-    if isinstance(y, mt.Tensor):
-        return y.array
-    return y.detach().resolve_neg().numpy() if isinstance(y, torch.Tensor) else np.asarray(y)
-
-
-def _dtype(y: Any) -> str:
-    return str(y.dtype).removeprefix("torch.") if hasattr(y, "dtype") else type(y).__name__
-
-
-def agree(
-    case: Case, *inputs: Any, grad: bool = True, rng: Any = None, tolerance: float | None = None
-) -> None:
-    """Run the case on both, with gradients of a random cotangent; fail where they differ."""
-    ours_in = [_tensor(mt, a, grad) for a in inputs]
-    theirs_in = [_tensor(torch, a, grad) for a in inputs]
-    ours, theirs = _outcome(mt, case, ours_in), _outcome(torch, case, theirs_in)
-    if isinstance(theirs, Exception) or isinstance(ours, Exception):
-        assert isinstance(theirs, Exception), f"torch gives {theirs}, we raise {ours!r}"
-        assert isinstance(ours, Exception), f"torch raises {theirs!r}, we give {ours}"
-        assert isinstance(ours, ValueError | TypeError | IndexError | RuntimeError), repr(ours)
-        return
-    assert len(ours) == len(theirs)
-    # float64 sums differ in their order only; float32 has 24 bits, of which exp and sums use up some
-    short = any(isinstance(a, np.ndarray) and a.dtype == np.float32 for a in inputs) or not grad
-    rtol = tolerance or (1e-5 if short else 1e-10)
-    options = {"rtol": rtol, "atol": rtol, "equal_nan": True}
-    for y, z in zip(ours, theirs, strict=True):
-        assert _dtype(y) == _dtype(z), f"dtype {_dtype(y)}, torch has {_dtype(z)}"
-        assert _array(y).shape == _array(z).shape, f"shape {_array(y).shape}, torch has {_array(z).shape}"
-        np.testing.assert_allclose(_array(y), _array(z), **options)
-    recorded = [(y, z) for y, z in zip(ours, theirs, strict=True) if getattr(z, "requires_grad", False)]
-    recorded = [(y, z) for y, z in recorded if z.numel() or y.requires_grad]
-    if not grad or not recorded:
-        return
-    rng = np.random.default_rng(0) if rng is None else rng
-    for y, z in recorded:
-        if not y.requires_grad:  # sign, floor: PyTorch records a gradient that is zero everywhere
-            continue
-        u = np.asarray(rng.normal(size=_array(z).shape)).astype(_array(z).dtype)
-        y.backward(mt.as_tensor(u), retain_graph=True)
-        z.backward(torch.from_numpy(u.copy()), retain_graph=True)
-    for i, (a, b) in enumerate(zip(ours_in, theirs_in, strict=True)):
-        if isinstance(a, mt.Tensor) and a.requires_grad:
-            if b.grad is None or a.grad is None:
-                known = b.grad if a.grad is None else a.grad
-                assert known is None or not _array(known).any(), f"input {i}: {a.grad} but torch has {b.grad}"
-                continue
-            assert _dtype(a.grad) == _dtype(b.grad)
-            np.testing.assert_allclose(_array(a.grad), _array(b.grad), **options, err_msg=f"gradient {i}")
-
-
-def layouts(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any = np.float64) -> list[np.ndarray]:
-    """Random elements contiguous, transposed, with gaps and backwards."""
-    x = np.asarray(rng.normal(size=shape)).astype(dtype)
-    wide = np.zeros((*shape, 2), dtype)
-    wide[..., 0] = x
-    return [x, np.asarray(x, order="F"), wide[..., 0], np.asarray(np.flip(np.array(np.flip(x))))]
 
 
 # --- elementwise --------------------------------------------------------------------------------------------

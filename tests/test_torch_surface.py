@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_torch_parity import agree, layouts
+from oracle import agree, layouts
 
 import microtensor as mt
 

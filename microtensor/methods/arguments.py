@@ -17,11 +17,14 @@ __all__ = [
     "as_axes",
     "as_axis",
     "as_index",
+    "as_integer",
+    "as_lengths",
     "as_mask",
     "as_number",
     "as_operand",
     "as_rng",
     "as_sizes",
+    "as_tensors",
     "check_device",
     "device",
     "is_int",
@@ -31,40 +34,74 @@ __all__ = [
 Dim = int | Sequence[int] | None
 
 
-def as_axis(who: str, tensor: Any, dim: int) -> int:
-    """One axis, negative ones counted from the end; a 0-d tensor takes 0 and −1, as in PyTorch."""
+def as_axis(who: str, tensor: Any, dim: int, keepdim: bool = False, new: int = 0) -> int:
+    """One axis, negative ones counted from the end; a 0-d tensor takes 0 and −1, as in PyTorch.
+
+    new: how many axes the result has more, among which dim is counted.
+    """
     if not is_int(dim):
         raise TypeError(f"{who}: dim is {dim!r}; make it an integer")
-    n = max(tensor.ndim, 1)
+    if not isinstance(keepdim, bool):
+        raise TypeError(f"{who}: keepdim is {keepdim!r}; choose True or False")
+    n = max(tensor.ndim + new, 1)
     if not -n <= dim < n:
         raise IndexError(f"{who}: dim {dim} is out of range for shape {tensor.shape}; use {-n} … {n - 1}")
     return int(dim) % n
 
 
-def as_axes(who: str, tensor: Any, dim: Dim) -> tuple[int, ...] | None:
+def as_axes(who: str, tensor: Any, dim: Dim, keepdim: bool = False) -> tuple[int, ...] | None:
     """Several axes as a tuple; None (all of them) stays None."""
-    if dim is None or (not is_int(dim) and len(dim) == 0):  # type: ignore[arg-type]
+    if dim is None:
+        dim = ()
+    dims = tuple(dim) if isinstance(dim, tuple | list) else (dim,)
+    axes = tuple([as_axis(who, tensor, d, keepdim) for d in dims])
+    if not axes:
         return None
-    axes = tuple(as_axis(who, tensor, d) for d in ((dim,) if is_int(dim) else dim))  # type: ignore[union-attr, arg-type]
     if len(set(axes)) != len(axes):
         raise ValueError(f"{who}: dim {dim} names an axis twice; name each once")
     return axes if tensor.ndim else None
 
 
-def as_sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+def as_sizes(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """reshape(2, 3) and reshape((2, 3)) mean the same."""
-    if len(sizes) == 1 and not is_int(sizes[0]):
+    if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
         sizes = tuple(sizes[0])
-    if not all(is_int(n) for n in sizes):
-        raise TypeError(f"a shape is made of integers, not {sizes}; divide with //")
-    return tuple(int(n) for n in sizes)
+    elif not sizes:
+        raise TypeError(f"{who}: no shape is given; give integers, or () for a 0-d tensor")
+    if not all(map(is_int, sizes)):
+        raise TypeError(f"{who}: a shape is made of integers, not {sizes}; divide with //")
+    return tuple([int(n) for n in sizes])
+
+
+def as_lengths(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """as_sizes of something new, where −1 means nothing."""
+    lengths = as_sizes(who, sizes)
+    if any(n < 0 for n in lengths):
+        raise ValueError(f"{who}: the shape {lengths} has a negative length; make each 0 or more")
+    return lengths
+
+
+def as_integer(who: str, name: str, value: Any) -> int:
+    """A whole number, also from a 0-d tensor."""
+    if not is_int(value):
+        raise TypeError(f"{who}: {name} is {value!r}; make it an integer")
+    return int(value)
+
+
+def as_tensors(who: str, **named: Any) -> None:
+    """Refuses, by name, what is no tensor."""
+    for name, value in named.items():
+        if not isinstance(value, engine.Tensor):
+            raise TypeError(f"{who}: {name} is a {type(value).__name__}; make it a tensor with mt.tensor(…)")
 
 
 def is_int(value: Any) -> bool:
     """An integer, NumPy's and 0-d integer tensors included, but no boolean."""
+    if type(value) is int:
+        return True
     if isinstance(value, engine.Tensor):
         return value.ndim == 0 and value.dtype.kind in "iu"
-    return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def as_index(index: Any) -> Any:
@@ -108,6 +145,8 @@ def as_number(who: str, value: Any) -> Any:
         if value.shape != ():
             raise ValueError(f"{who}: value has shape {value.shape}; give one number")
         return value.item()
+    if not isinstance(value, int | float):
+        raise TypeError(f"{who}: {value!r} is no number; give an integer, a float or a boolean")
     return value
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import as_operand, as_sizes, check_device
+from microtensor.methods.arguments import as_lengths, as_number, as_operand, as_tensors, check_device
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -63,9 +63,9 @@ class Conversions:
             else:
                 dtype = a
         check_device("to", device)
-        if dtype is None or np.dtype(dtype) == self.dtype:
+        if dtype is None or dtypes.checked("to", dtype) == self.dtype:
             return self.clone() if copy else self
-        return ops.cast(self, dtype=dtypes.checked("to", dtype))
+        return ops.cast(self, dtype=np.dtype(dtype))
 
     def type(self: Any, dtype: Any) -> Tensor:
         """In another dtype."""
@@ -73,6 +73,7 @@ class Conversions:
 
     def type_as(self: Any, other: Tensor) -> Tensor:
         """In the other's dtype."""
+        as_tensors("type_as", other=other)
         return self.to(other.dtype)
 
     def cpu(self: Any) -> Tensor:
@@ -91,15 +92,23 @@ class Conversions:
 
     def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         """One value everywhere in a shape, in this tensor's dtype."""
-        return self.new_tensor(np.full(as_sizes((size,)), fill_value), dtype=dtype, device=device)
+        return self.new_tensor(
+            np.full(as_lengths("new_full", (size,)), as_number("new_full", fill_value)),
+            dtype=dtype,
+            device=device,
+        )
+
+    def new_empty(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+        """A tensor of a shape in this tensor's dtype, whose values are whatever was in memory."""
+        return self.new_tensor(np.empty(as_lengths("new_empty", size)), dtype=dtype, device=device)
 
     def new_zeros(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
         """Zeros of a shape in this tensor's dtype."""
-        return self.new_full(as_sizes(size), 0, dtype=dtype, device=device)
+        return self.new_full(as_lengths("new_zeros", size), 0, dtype=dtype, device=device)
 
     def new_ones(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
         """Ones of a shape in this tensor's dtype."""
-        return self.new_full(as_sizes(size), 1, dtype=dtype, device=device)
+        return self.new_full(as_lengths("new_ones", size), 1, dtype=dtype, device=device)
 
     float, double, long, int, bool, half = (
         _cast(d) for d in ("float32", "float64", "int64", "int32", "bool", "float16")

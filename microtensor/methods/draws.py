@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import engine
-from microtensor.methods.arguments import as_rng
+from microtensor.methods.arguments import as_integer, as_number, as_rng
 from microtensor.random import Generator
 
 if TYPE_CHECKING:
@@ -24,13 +24,26 @@ class Draws:
         self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
         """x ~ N(mean, std²), in place."""
+        if not as_number("normal_", std) >= 0:
+            raise ValueError(f"normal_: std is {std}; make it 0 or more")
         return self._draw("normal_", as_rng(generator).normal, mean, std)
 
     def uniform_(
         self: Any, low: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
         """x ~ U[low, to), in place."""
+        if not as_number("uniform_", low) <= as_number("uniform_", to):
+            raise ValueError(f"uniform_: low {low} lies above to {to}; swap them")
         return self._draw("uniform_", as_rng(generator).uniform, low, to)
+
+    def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+        """x ~ lambd · exp(−lambd · x) for x > 0, in place."""
+        if not as_number("exponential_", lambd) > 0:
+            raise ValueError(f"exponential_: lambd is {lambd}; make it larger than 0")
+        rng = as_rng(generator)
+        return self._draw(
+            "exponential_", lambda scale, _, size: rng.exponential(scale, size), 1.0 / lambd, 0.0
+        )
 
     def _draw(self: Any, who: str, draw: Callable[..., Any], a: float, b: float) -> Tensor:
         if self.dtype.kind != "f":
@@ -41,6 +54,8 @@ class Draws:
 
     def bernoulli(self: Any, *, generator: Generator | None = None) -> Tensor:
         """1 with the probability that stands there, else 0; the same dtype."""
+        if self.dtype.kind != "f" or not ((self.array >= 0) & (self.array <= 1)).all():
+            raise ValueError(f"bernoulli: {self.dtype}{self.shape}; give probabilities, floats from 0 to 1")
         draws = as_rng(generator).random(self.shape)
         return engine.make((draws < self.array).astype(self.dtype), None, None)
 
@@ -52,6 +67,15 @@ class Draws:
         Raises: ValueError for weights that are negative, not finite or all zero, and where a row has fewer
         weights above zero than are drawn without replacement.
         """
+        if (
+            self.ndim not in (1, 2)
+            or self.dtype.kind != "f"
+            or as_integer("multinomial", "num_samples", num_samples) < 1
+        ):
+            raise ValueError(
+                f"multinomial: {num_samples} samples of {self.dtype}{self.shape}; give 1 or "
+                f"more, and floats (C,) or (N, C)"
+            )
         weights = np.atleast_2d(self.array).astype(np.float64)
         if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():
             raise ValueError(

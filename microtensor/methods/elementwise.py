@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import as_mask, as_number
+from microtensor.methods.arguments import as_integer, as_mask, as_number, as_operand, as_tensors
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -30,6 +31,15 @@ def _binary(op: engine.Op, named: bool = False) -> Callable[[Any, Any], Tensor]:
             if named:
                 raise TypeError(f"{op.name}: {type(other).__name__} is no operand; give a tensor or a number")
             return NotImplemented
+        return op.pair(self, other)
+
+    method.__doc__, method.__name__, method.__qualname__ = op.__doc__, op.__name__, f"Tensor.{op.__name__}"
+    return method
+
+
+def _of_tensors(op: engine.Op) -> Callable[[Any, Any], Tensor]:
+    def method(self: Any, other: Any) -> Tensor:
+        as_tensors(op.name, other=other)
         return op._record((self, other), {})
 
     method.__doc__, method.__name__, method.__qualname__ = op.__doc__, op.__name__, f"Tensor.{op.__name__}"
@@ -40,7 +50,7 @@ def _reflected(op: engine.Op) -> Callable[[Any, Any], Tensor]:
     def method(self: Any, other: Any) -> Tensor:
         if not isinstance(other, engine.Tensor) and not isinstance(other, _NUMBERS):
             return NotImplemented
-        return op._record((other, self), {})
+        return op.pair(other, self)
 
     method.__doc__ = op.__doc__
     return method
@@ -55,7 +65,7 @@ class Elementwise:
     __sub__, __rsub__ = _binary(ops.sub), _reflected(ops.sub)
     __mul__, __rmul__ = _binary(ops.mul), _reflected(ops.mul)
     __truediv__, __rtruediv__ = _binary(ops.div), _reflected(ops.div)
-    __pow__, __rpow__ = _binary(ops.pow), _reflected(ops.pow)
+    __rpow__ = _reflected(ops.pow)
     __mod__, __rmod__ = _binary(ops.remainder), _reflected(ops.remainder)
     __floordiv__, __rfloordiv__ = _binary(ops.floor_divide), _reflected(ops.floor_divide)
     __lt__, __le__, __gt__, __ge__ = (
@@ -68,11 +78,14 @@ class Elementwise:
     __eq__ = _binary(ops.equal)  # type: ignore[assignment]
     __ne__ = _binary(ops.not_equal)  # type: ignore[assignment]
 
-    mul, pow, maximum, minimum = (_binary(o, True) for o in (ops.mul, ops.pow, ops.maximum, ops.minimum))
-    remainder, floor_divide = _binary(ops.remainder, True), _binary(ops.floor_divide, True)
+    mul, _power, _plus, _minus = (_binary(o, True) for o in (ops.mul, ops.pow, ops.add, ops.sub))
+    _over, remainder, fmod = (_binary(o, True) for o in (ops.div, ops.remainder, ops.fmod))
+    floor_divide = _binary(ops.floor_divide, True)
+    maximum, minimum, atan2 = (_of_tensors(o) for o in (ops.maximum, ops.minimum, ops.atan2))
+    logaddexp, logical_xor = _of_tensors(ops.logaddexp), _of_tensors(ops.logical_xor)
+    logical_and, logical_or = _of_tensors(ops.logical_and), _of_tensors(ops.logical_or)
     eq, ne, lt = (_binary(o, True) for o in (ops.equal, ops.not_equal, ops.less))
     le, gt, ge = (_binary(o, True) for o in (ops.less_equal, ops.greater, ops.greater_equal))
-    logical_and, logical_or = _binary(ops.logical_and, True), _binary(ops.logical_or, True)
     bitwise_and, bitwise_or, bitwise_xor = (
         _binary(o, True) for o in (ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor)
     )
@@ -85,20 +98,81 @@ class Elementwise:
     sqrt, rsqrt, square = _unary(ops.sqrt), _unary(ops.rsqrt), _unary(ops.square)
     reciprocal, sin, cos, tanh = _unary(ops.reciprocal), _unary(ops.sin), _unary(ops.cos), _unary(ops.tanh)
     sigmoid, erf, relu = _unary(ops.sigmoid), _unary(ops.erf), _unary(ops.relu)
+    tan, asin, acos, atan = _unary(ops.tan), _unary(ops.asin), _unary(ops.acos), _unary(ops.atan)
+    sinh, cosh, exp2 = _unary(ops.sinh), _unary(ops.cosh), _unary(ops.exp2)
+    log2, log10 = _unary(ops.log2), _unary(ops.log10)
+    floor, ceil, trunc = _unary(ops.floor), _unary(ops.ceil), _unary(ops.trunc)
+
+    def pow(self: Any, exponent: Any) -> Tensor:
+        """xᵖ; integers to a power below 0 must be made floating first."""
+        if type(exponent) is int and exponent < 0 and not dtypes.floating(self.dtype):
+            raise ValueError(f"pow: {self.dtype} to the power {exponent} is no integer; use .float()")
+        return self._power(exponent)
+
+    def __pow__(self: Any, exponent: Any) -> Tensor:
+        return self.pow(exponent) if isinstance(exponent, (engine.Tensor, *_NUMBERS)) else NotImplemented
 
     def add(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
         """self + alpha · other"""
-        return self + (other if alpha == 1 else other * alpha)
+        return self._plus(other if alpha == 1 else _scaled("add", self, other, alpha))
 
     def sub(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
         """self − alpha · other"""
-        return self - (other if alpha == 1 else other * alpha)
+        return self._minus(other if alpha == 1 else _scaled("sub", self, other, alpha))
 
     def div(self: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-        """self / other, or with rounding_mode="floor" ⌊self / other⌋, which has no gradient."""
-        if rounding_mode not in (None, "floor"):
-            raise ValueError(f'div: rounding_mode is {rounding_mode!r}; choose None or "floor"')
-        return self // other if rounding_mode else self / other
+        """self / other; rounding_mode "floor" rounds it down, "trunc" towards 0, neither with a gradient."""
+        if rounding_mode is None:
+            return self._over(other)
+        if rounding_mode not in ("floor", "trunc"):
+            raise ValueError(f'div: rounding_mode is {rounding_mode!r}; choose None, "floor" or "trunc"')
+        down = self.floor_divide(other)
+        if rounding_mode == "floor":
+            return down
+        return ops.trunc(self / other) if dtypes.floating(down.dtype) else (self - self.fmod(other)) // other
+
+    def round(self: Any, *, decimals: int = 0) -> Tensor:
+        """The nearest number with so many decimals, halves to the even one; passes no gradient on."""
+        if not as_integer("round", "decimals", decimals):
+            return ops.rint(self)
+        if not dtypes.floating(self.dtype):
+            raise TypeError(f"round: {decimals} decimals of {self.dtype}; make it floating with .float()")
+        scale = 10.0 ** abs(decimals)
+        return ops.rint(self * scale) / scale if decimals > 0 else ops.rint(self / scale) * scale
+
+    def frac(self: Any) -> Tensor:
+        """x − trunc(x), with the sign of x."""
+        if not dtypes.floating(self.dtype):
+            raise TypeError(f"frac: {self.dtype} has no fraction; make it floating with .float()")
+        return self - ops.trunc(self)
+
+    def lerp(self: Any, end: Tensor, weight: Any) -> Tensor:
+        """self + weight · (end − self)"""
+        as_tensors("lerp", end=end)
+        if len({t.dtype for t in (self, end, weight) if isinstance(t, engine.Tensor)}) > 1:
+            raise TypeError(f"lerp: dtypes {self.dtype} and {end.dtype} differ; convert one with .to(dtype)")
+        return self + (end - self).mul(weight)
+
+    def addcmul(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+        """self + value · tensor1 · tensor2"""
+        as_tensors("addcmul", tensor1=tensor1, tensor2=tensor2)
+        return self.add(tensor1 * tensor2, alpha=value)
+
+    def addcdiv(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+        """self + value · tensor1 / tensor2"""
+        as_tensors("addcdiv", tensor1=tensor1, tensor2=tensor2)
+        if not any(dtypes.floating(t.dtype) for t in (tensor1, tensor2)):
+            raise RuntimeError("addcdiv: divides integers by integers; make one floating with .float()")
+        return self.add(tensor1 / tensor2, alpha=value)
+
+    def nan_to_num(self: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
+        """nan, posinf and neginf (None: the largest and the lowest number) instead of NaN, ∞ and −∞."""
+        if not dtypes.floating(self.dtype):
+            return self.clone()
+        ends = np.finfo(self.dtype)
+        high, low = (float(e) if v is None else v for v, e in ((posinf, ends.max), (neginf, ends.min)))
+        x = ops.where(ops.equal(self, math.inf), high, ops.where(ops.equal(self, -math.inf), low, self))
+        return ops.where(ops.isnan(self), 0.0 if nan is None else nan, x)
 
     def clamp(self: Any, min: Any = None, max: Any = None) -> Tensor:
         """min where smaller, max where larger; gradient 1 inside and at the bounds, which may be tensors."""
@@ -111,24 +185,39 @@ class Elementwise:
                     outside = ops.where(ops.isnan(x), ops.detach(x), bound)
                     x = ops.where(inside(x, bound), x, outside)
             return x
-        min, max = as_number("clamp", min), as_number("clamp", max)
+        min, max = (None if bound is None else as_number("clamp", bound) for bound in (min, max))
         if any(isinstance(bound, float) for bound in (min, max)) and not dtypes.floating(self.dtype):
             x = self.to(dtypes.default)
         return ops.clamp(x, low=min, high=max)
 
+    clip = clamp
+
     def masked_fill(self: Any, mask: Tensor, value: Any) -> Tensor:
         """value where mask is True, else the tensor; mask broadcasts."""
         mask = as_mask("masked_fill", mask)
-        return ops.masked_fill(self, mask, value=as_number("masked_fill", value))
+        if isinstance(value, engine.Tensor) and value.requires_grad and not value.ndim:
+            if not dtypes.floating(self.dtype):
+                raise RuntimeError(
+                    f"masked_fill: {self.dtype} carries no gradient to value; use value.item()"
+                )
+            return ops.where(mask, value.to(self.dtype), self)
+        value = as_number("masked_fill", value)
+        if self.dtype.kind in "iu" and not np.iinfo(self.dtype).min <= value <= np.iinfo(self.dtype).max:
+            raise ValueError(
+                f"masked_fill: {self.dtype} cannot hold {value}; convert the tensor with .float()"
+            )
+        return ops.masked_fill(self, mask, value=value)
 
     def equal(self: Any, other: Tensor) -> bool:
         """Have both the same shape and the same elements?"""
+        as_tensors("equal", other=other)
         return np.array_equal(self.array, other.array)
 
     def isclose(
         self: Any, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Tensor:
         """|self − other| ≤ atol + rtol · |other|, element by element; dtypes must be equal."""
+        as_tensors("isclose", other=other)
         if self.dtype != other.dtype:
             raise TypeError(
                 f"isclose: dtypes {self.dtype} and {other.dtype} differ; convert one with .to(dtype)"
@@ -145,3 +234,22 @@ class Elementwise:
     def where(self: Any, condition: Tensor, other: Any) -> Tensor:
         """The tensor where condition is True, else other."""
         return ops.where(as_mask("where", condition), self, other)
+
+
+def _scaled(who: str, x: Any, other: Any, alpha: Any) -> Any:
+    """alpha · other, if alpha is of no higher kind than the sum."""
+    alpha = as_number(who, alpha)
+    if not isinstance(other, engine.Tensor | int | float):
+        return other  # refused by who adds it
+    dtype = dtypes.result_dtype((x, other))
+    if not dtypes.fits(dtypes.of_scalar(alpha), dtype) and (dtype != np.bool_ or isinstance(alpha, float)):
+        raise TypeError(
+            f"{who}: alpha is {alpha!r} for a result of {dtype}; give a whole number, or use .float()"
+        )
+    if not isinstance(other, engine.Tensor):
+        return other * alpha
+    return (
+        ops.mul(other.to(dtype), alpha)
+        if dtype != np.bool_
+        else other.logical_and(as_operand(alpha != 0, dtype))
+    )

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import engine, ops
-from microtensor.methods.arguments import as_axis, as_index, as_mask, as_number, as_operand
+from microtensor.methods.arguments import (
+    as_axis,
+    as_index,
+    as_integer,
+    as_mask,
+    as_number,
+    as_operand,
+    as_tensors,
+)
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -64,11 +72,93 @@ class Indexing:
         """A copy with value in the slices along dim that a vector of integers names."""
         if not self.ndim:
             return self.reshape(1).index_fill(dim, index, value).reshape(())
-        filling = as_operand(as_number("index_fill", value), self.dtype)
-        return ops.setitem(self, filling, index=_slices("index_fill", self, dim, index))
+        if not isinstance(value, engine.Tensor):
+            value = as_operand(as_number("index_fill", value), self.dtype)
+        if value.ndim:
+            raise ValueError(f"index_fill: value has shape {value.shape}; give one number")
+        chosen = np.zeros(self.shape, bool)
+        chosen[_slices("index_fill", self, dim, index, wrap=True)] = (
+            True  # each once, however often it is named
+        )
+        return ops.where(engine.make(chosen, None, None), value.to(self.dtype), self)
+
+    def index_add(self: Any, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+        """A copy with alpha · source[…, i, …] added to the slice index[i] along dim; repeated ones add up."""
+        if not self.ndim:
+            return self.reshape(1).index_add(dim, index, source.reshape(1), alpha=alpha).reshape(())
+        at = self._slices_of("index_add", dim, index, source)
+        added = ops.put_add(source, index=at, shape=self.shape)
+        return self.add(added, alpha=alpha)
+
+    def index_copy(self: Any, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        """A copy with source[…, i, …] as the slice index[i] along dim; of repeated ones the last stays."""
+        if not self.ndim:
+            return self.reshape(1).index_copy(dim, index, source.reshape(1)).reshape(())
+        return ops.setitem(self, source, index=self._slices_of("index_copy", dim, index, source))
+
+    def _slices_of(self: Any, who: str, dim: int, index: Tensor, source: Tensor) -> tuple[Any, ...]:
+        """Where slices named by index lie, checked against what goes there."""
+        as_tensors(who, source=source)
+        at, axis = _slices(who, self, dim, index), as_axis(who, self, dim)
+        want = (*self.shape[:axis], at[-1].size, *self.shape[axis + 1 :])
+        if source.shape != want or source.dtype != self.dtype:
+            raise ValueError(f"{who}: source is {source.dtype}{source.shape}; give {self.dtype}{want}")
+        return at
+
+    def narrow(self: Any, dim: int, start: int, length: int) -> Tensor:
+        """A view of `length` elements along dim from start on, which may count from the end."""
+        axis = as_axis("narrow", self, dim)
+        n = self.shape[axis] if self.ndim else 0
+        first, length = as_integer("narrow", "start", start), as_integer("narrow", "length", length)
+        first += n if first < 0 else 0
+        if not (self.ndim and 0 <= first <= n and 0 <= length <= n - first):
+            raise IndexError(
+                f"narrow: start {start} and length {length} along dim {dim} of {self.shape}; stay within it"
+            )
+        return ops.getitem(self, index=(slice(None),) * axis + (slice(first, first + length),))
+
+    def select(self: Any, dim: int, index: int) -> Tensor:
+        """The slice number index along dim, a view: x.select(1, i) is x[:, i]."""
+        axis, at = as_axis("select", self, dim), as_integer("select", "index", index)
+        if not self.ndim or not -self.shape[axis] <= at < self.shape[axis]:
+            raise IndexError(
+                f"select: index {at} along dim {dim} is outside the shape {self.shape}; choose another"
+            )
+        return ops.getitem(self, index=(slice(None),) * axis + (at,))
+
+    def diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+        """The diagonal of the axes dim1 and dim2 as the last axis, a view; offset > 0 lies above."""
+        first, second = (as_axis("diagonal", self, d) for d in (dim1, dim2))
+        if first == second:
+            raise ValueError(f"diagonal: dim1 {dim1} and dim2 {dim2} are one axis of {self.shape}; name two")
+        others = [a for a in range(self.ndim) if a not in (first, second)]
+        return ops.diagonal(
+            self.permute(*others, first, second), offset=as_integer("diagonal", "offset", offset)
+        )
+
+    def diag(self: Any, diagonal: int = 0) -> Tensor:
+        """The matrix with a vector on its diagonal, zeros elsewhere; of a matrix a copy of the diagonal."""
+        if self.ndim not in (1, 2):
+            raise ValueError(f"diag: shape {self.shape} is neither a vector nor a matrix; use diagonal()")
+        offset = as_integer("diag", "diagonal", diagonal)
+        if self.ndim == 2:
+            return self.diagonal(offset).clone()
+        n = len(self) + abs(offset)
+        return ops.put_add(self, index=ops.places_on_diagonal((n, n), offset), shape=(n, n))
+
+    def trace(self: Any) -> Tensor:
+        """Σ of the diagonal of a matrix."""
+        if self.ndim != 2:
+            raise ValueError(f"trace: shape {self.shape} is no matrix; use diagonal().sum(-1)")
+        return self.diagonal().sum()
+
+    def argwhere(self: Any) -> Tensor:
+        """The places of all elements that are not 0: (N, axes) int64, as `nonzero`."""
+        return self.nonzero()
 
     def take_along_dim(self: Any, indices: Tensor, dim: int | None = None) -> Tensor:
         """gather, with indices and x broadcast against each other off dim; both flattened if dim is None."""
+        as_tensors("take_along_dim", indices=indices)
         if dim is None:
             return self.reshape(-1).gather(0, indices.reshape(-1))
         axis = as_axis("take_along_dim", self, dim)
@@ -76,11 +166,16 @@ class Indexing:
             raise ValueError(f"take_along_dim: shapes {self.shape} and {indices.shape}; give as many axes")
         shape = np.broadcast_shapes(*((*t.shape[:axis], 1, *t.shape[axis + 1 :]) for t in (self, indices)))
         x, ids = (t.expand(*shape[:axis], -1, *shape[axis + 1 :]) if t.ndim else t for t in (self, indices))
-        return x.gather(axis, ids)
+        return x.gather(axis, ids.where(ids >= 0, ids + x.shape[axis]) if x.ndim else ids)
 
     def masked_select(self: Any, mask: Tensor) -> Tensor:
         """A vector of the elements where mask is True; both broadcast."""
-        shape = np.broadcast_shapes(self.shape, as_mask("masked_select", mask).shape)
+        try:
+            shape = np.broadcast_shapes(self.shape, as_mask("masked_select", mask).shape)
+        except ValueError as error:
+            raise ValueError(
+                f"masked_select: mask {mask.shape} does not broadcast with {self.shape}; make axes equal or 1"
+            ) from error
         return ops.getitem(self.expand(shape), index=np.broadcast_to(mask.array, shape))
 
     def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
@@ -90,10 +185,12 @@ class Indexing:
         return engine.make(np.argwhere(self.array), None, None)
 
 
-def _integers(who: str, ids: Any, length: int) -> Any:
-    """Indices that count from the start of an axis."""
-    if ids.dtype.kind not in "iu":
+def _integers(who: str, ids: Any, length: int, wrap: bool = False) -> Any:
+    """Indices that count from the start of an axis (wrap: or from its end)."""
+    if ids.dtype.kind != "i":
         raise TypeError(f"{who}: index is {ids.dtype}; make it an integer tensor with .long()")
+    if wrap:
+        ids = np.where(ids < 0, ids + length, ids)
     if ids.size and not (ids.min() >= 0 and ids.max() < length):
         wrong = ids.min() if ids.min() < 0 else ids.max()
         raise IndexError(
@@ -104,6 +201,7 @@ def _integers(who: str, ids: Any, length: int) -> Any:
 
 def _grid(who: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     """Where x[…, index[…, i, …], …] lies, as NumPy indexes."""
+    as_tensors(who, index=index)
     axis = as_axis(who, x, dim)
     lengths = zip(index.shape, x.shape, strict=False)
     if max(index.ndim, 1) != x.ndim or any(n > m for i, (n, m) in enumerate(lengths) if i != axis):
@@ -126,12 +224,13 @@ def _source(who: str, x: Any, index: Any, src: Any) -> Any:
     return ops.getitem(src, index=(*(slice(0, n) for n in index.shape), Ellipsis))
 
 
-def _slices(who: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
+def _slices(who: str, x: Any, dim: int, index: Any, wrap: bool = False) -> tuple[Any, ...]:
     """Where the slices of x along dim lie that a vector names."""
+    as_tensors(who, index=index)
     axis = as_axis(who, x, dim)
     if index.ndim > 1:
         raise ValueError(f"{who}: index has shape {index.shape}; give a vector of integers")
-    return (slice(None),) * axis + (_integers(who, np.atleast_1d(index.array), x.shape[axis]),)
+    return (slice(None),) * axis + (_integers(who, np.atleast_1d(index.array), x.shape[axis], wrap),)
 
 
 def _steps(index: Any) -> list[Any]:

@@ -122,10 +122,14 @@ class InPlace:
     abs_, neg_, exp_, log_, sqrt_, rsqrt_ = _in_place("abs neg exp log sqrt rsqrt")
     sin_, cos_, tanh_, sigmoid_, relu_ = _in_place("sin cos tanh sigmoid relu")
     square_, reciprocal_, clamp_ = _in_place("square reciprocal clamp")
+    floor_, ceil_, trunc_, round_, clip_ = _in_place("floor ceil trunc round clip")
+    tan_, exp2_, nan_to_num_ = _in_place("tan exp2 nan_to_num")
+    lerp_, addcmul_, addcdiv_ = _in_place("lerp addcmul addcdiv")
     tril_, triu_, masked_fill_ = _in_place("tril triu masked_fill")
     index_fill_, scatter_, scatter_add_ = _in_place("index_fill scatter scatter_add")
+    index_add_, index_copy_ = _in_place("index_add index_copy")
     add_, sub_, mul_, div_, pow_ = _in_place("add sub mul div pow")
-    remainder_, floor_divide_ = _in_place("remainder floor_divide")
+    remainder_, floor_divide_, fmod_ = _in_place("remainder floor_divide fmod")
     bitwise_and_, bitwise_or_, bitwise_xor_ = _in_place("bitwise_and bitwise_or bitwise_xor")
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
     __ipow__, __imod__, __ifloordiv__ = pow_, remainder_, floor_divide_

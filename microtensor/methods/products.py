@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import as_operand
+from microtensor.methods.arguments import as_operand, as_tensors
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -42,12 +42,14 @@ class Products:
 
     def mm(self: Any, other: Tensor) -> Tensor:
         """A B of two matrices; `matmul` broadcasts, this does not."""
+        as_tensors("mm", other=other)
         if self.ndim != 2 or other.ndim != 2:
             raise ValueError(f"mm: takes two matrices, not {self.shape} and {other.shape}; use matmul")
         return self.matmul(other)
 
     def bmm(self: Any, other: Tensor) -> Tensor:
         """A_b B_b for each b of two batches of matrices; `matmul` broadcasts, this does not."""
+        as_tensors("bmm", other=other)
         if self.ndim != 3 or other.ndim != 3 or len(self) != len(other):
             raise ValueError(
                 f"bmm: takes (B, M, K) and (B, K, N), not {self.shape} and {other.shape}; use matmul"
@@ -56,22 +58,56 @@ class Products:
 
     def dot(self: Any, other: Tensor) -> Tensor:
         """Σ a b of two vectors."""
+        as_tensors("dot", other=other)
         if self.ndim != 1 or self.shape != other.shape:
             raise ValueError(
                 f"dot: takes two vectors of one length, not {self.shape} and {other.shape}; use matmul"
             )
-        return (self * other).sum()
+        return self.matmul(other)
 
     def mv(self: Any, vec: Tensor) -> Tensor:
         """A b of a matrix and a vector."""
+        as_tensors("mv", vec=vec)
         if self.ndim != 2 or vec.ndim != 1:
             raise ValueError(f"mv: takes (M, K) and (K,), not {self.shape} and {vec.shape}; use matmul")
         return self.matmul(vec)
 
     def outer(self: Any, vec2: Tensor) -> Tensor:
         """a bᵀ of two vectors: (M,), (N,) → (M, N)."""
+        as_tensors("outer", vec2=vec2)
         if self.ndim != 1 or vec2.ndim != 1:
             raise ValueError(
                 f"outer: takes two vectors, not {self.shape} and {vec2.shape}; use unsqueeze and *"
             )
         return self.unsqueeze(1) * vec2
+
+    def addmm(self: Any, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """beta · self + alpha · A B of two matrices; self is broadcast to the product."""
+        return self._add_product(
+            "addmm", mat1.mm(mat2) if isinstance(mat1, engine.Tensor) else mat1, beta, alpha
+        )
+
+    def baddbmm(self: Any, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """beta · self + alpha · A_b B_b for each b of two batches; self is broadcast to the products."""
+        return self._add_product(
+            "baddbmm", batch1.bmm(batch2) if isinstance(batch1, engine.Tensor) else batch1, beta, alpha
+        )
+
+    def _add_product(self: Any, who: str, product: Any, beta: float, alpha: float) -> Tensor:
+        as_tensors(who, matrices=product)
+        if self.dtype != product.dtype:
+            raise TypeError(
+                f"{who}: dtypes {self.dtype} and {product.dtype} differ; convert one with .to(dtype)"
+            )
+        if self.ndim > product.ndim or any(
+            n not in (1, m) for n, m in zip(self.shape[::-1], product.shape[::-1], strict=False)
+        ):
+            raise ValueError(
+                f"{who}: shape {self.shape} does not broadcast to the product's {product.shape}; "
+                f"make axes equal or 1"
+            )
+        if not dtypes.floating(self.dtype) and any(isinstance(v, float) for v in (beta, alpha)):
+            raise TypeError(f"{who}: beta {beta} and alpha {alpha} for {self.dtype}; give integers")
+        product = product if alpha == 1 else product * alpha
+        scaled = self if beta == 1 else self * beta
+        return product if beta == 0 else scaled + product

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import Dim, as_axes, as_axis, refuse_empty
+from microtensor.methods.arguments import Dim, as_axes, as_axis, as_integer, as_number, refuse_empty
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -31,14 +31,14 @@ class Reductions:
     def sum(self: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         """Σ over the axes dim (all if None). Booleans and integers add up in int64."""
         x = self if dtype is None else self.to(dtype)
-        return ops.sum(x, axis=as_axes("sum", x, dim), keepdims=keepdim)
+        return ops.sum(x, axis=as_axes("sum", x, dim, keepdim), keepdims=keepdim)
 
     def mean(self: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         """Mean over the axes dim (all if None); NaN for none. Integers: convert first, as in PyTorch."""
         x = self if dtype is None else self.to(dtype)
         if not dtypes.floating(x.dtype):
             raise RuntimeError(f"mean: a mean of {x.dtype} would be cut to {x.dtype}; use .float().mean()")
-        return ops.mean(x, axis=as_axes("mean", x, dim), keepdims=keepdim)
+        return ops.mean(x, axis=as_axes("mean", x, dim, keepdim), keepdims=keepdim)
 
     def var(
         self: Any,
@@ -60,7 +60,7 @@ class Reductions:
             raise RuntimeError(f"var: a variance of {self.dtype} would be cut; use .float().var()")
         if correction is None:
             correction = 0 if unbiased is False else 1
-        axis = as_axes("var", self, dim)
+        axis = as_axes("var", self, dim, keepdim)
         d = self - ops.mean(self, axis=axis, keepdims=True)
         n = ops.count(self.shape, axis)
         total = (d * d).sum(dim, keepdim)
@@ -79,12 +79,19 @@ class Reductions:
         constant = variance == 0
         return ops.where(constant, variance, ops.sqrt(ops.where(constant, 1.0, variance)))
 
-    def norm(self: Any, p: float | str = "fro", dim: Dim = None, keepdim: bool = False) -> Tensor:
+    def norm(self: Any, p: Any = "fro", dim: Dim = None, keepdim: bool = False) -> Tensor:
         """(Σ |x|ᵖ)^(1/p), or max |x| for p = ∞; "fro" is p = 2. At the zero vector the gradient is 0."""
+        if not dtypes.floating(self.dtype):
+            raise RuntimeError(
+                f"norm: a norm of {self.dtype} would be cut to {self.dtype}; use .float().norm()"
+            )
         if isinstance(p, str):
-            if p != "fro":
-                raise ValueError(f'norm: p is {p!r}; choose "fro" or a number')
+            if p != "fro" or len(as_axes("norm", self, dim, keepdim) or ()) > 2:
+                raise ValueError(f'norm: p is {p!r} over dim {dim}; choose "fro" for two axes, or a number')
             p = 2
+        p = 2 if p is None else as_number("norm", p)
+        if p < 0:
+            refuse_empty("norm", self, dim)
         if p in (math.inf, -math.inf):
             return self.abs().amax(dim, keepdim) if p > 0 else self.abs().amin(dim, keepdim)
         if p == 0:
@@ -103,12 +110,12 @@ class Reductions:
     def amax(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """The maximum over the axes dim; tied maxima share the gradient evenly."""
         refuse_empty("amax", self, dim)
-        return ops.amax(self, axis=as_axes("amax", self, dim), keepdims=keepdim)
+        return ops.amax(self, axis=as_axes("amax", self, dim, keepdim), keepdims=keepdim)
 
     def amin(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """The minimum over the axes dim; tied minima share the gradient evenly."""
         refuse_empty("amin", self, dim)
-        return ops.amin(self, axis=as_axes("amin", self, dim), keepdims=keepdim)
+        return ops.amin(self, axis=as_axes("amin", self, dim, keepdim), keepdims=keepdim)
 
     def max(self: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
         """The largest element (ties share the gradient); with a dim (values, indices) along it, the gradient
@@ -124,7 +131,7 @@ class Reductions:
             return of_two(self, dim)
         if dim is None:
             return getattr(self, f"a{name}")()
-        axis = as_axis(name, self, dim)
+        axis = as_axis(name, self, dim, keepdim)
         indices = getattr(self, f"arg{name}")(axis, keepdim=True)
         found = ValuesIndices(self.gather(axis, indices), indices)
         return found if keepdim else ValuesIndices(*(t.squeeze(axis) for t in found))
@@ -148,7 +155,7 @@ class Reductions:
 
     def topk(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
         """(values, indices) of the k largest (or smallest) along dim in order, the first of equals first."""
-        axis = as_axis("topk", self, dim)
+        axis, k = as_axis("topk", self, dim), as_integer("topk", "k", k)
         length = self.shape[axis] if self.ndim else 1
         if not 0 <= k <= length:
             raise ValueError(f"topk: k is {k} of the {length} along dim {dim}; choose 0 … {length}")
@@ -165,15 +172,68 @@ class Reductions:
     def prod(self: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         """Π over the axis dim (all if None); the gradient is right at zeros."""
         x = self if dtype is None else self.to(dtype)
-        return ops.prod(x, axis=as_axes("prod", x, dim), keepdims=keepdim)
+        axis = None if dim is None else as_axis("prod", x, dim, keepdim)
+        return ops.prod(x, axis=axis if x.ndim else None, keepdims=keepdim)
 
     def cumsum(self: Any, dim: int, *, dtype: Any = None) -> Tensor:
         """Running sums along the axis dim. Booleans and integers add up in int64."""
         return self._along(ops.cumsum, as_axis("cumsum", self, dim), dtype)
 
+    def cumprod(self: Any, dim: int, *, dtype: Any = None) -> Tensor:
+        """Running products along the axis dim. Booleans and integers multiply in int64."""
+        return self._along(ops.cumprod, as_axis("cumprod", self, dim), dtype)
+
+    def diff(self: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+        """xᵢ₊₁ − xᵢ along the axis dim, n times, with the slices prepend and append put to its ends first."""
+        if not self.ndim:
+            raise ValueError("diff: a 0-d tensor has no neighbours; make it one axis or more with reshape")
+        axis, times = as_axis("diff", self, dim), as_integer("diff", "n", n)
+        if times < 0:
+            raise ValueError(f"diff: n is {n}; make it 0 or more")
+        pieces = [t for t in (prepend, self, append) if t is not None]
+        if any(t.ndim != self.ndim for t in pieces):
+            raise ValueError(f"diff: shapes {[t.shape for t in pieces]}; give as many axes to each")
+        x: Tensor = ops.cat(*pieces, axis=axis) if len(pieces) > 1 and times else self.clone()
+        for _ in range(min(times, x.shape[axis])):
+            after, before = x.narrow(axis, 1, x.shape[axis] - 1), x.narrow(axis, 0, x.shape[axis] - 1)
+            x = after.logical_xor(before) if x.dtype == np.bool_ else after - before
+        return x
+
+    def unique(
+        self: Any,
+        sorted: bool = True,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: Any = None,
+    ) -> Any:
+        """The different elements, rising; then, if asked, where each element is among them, and how often.
+
+        Differs: only of all elements (dim None).
+        """
+        if dim is not None:
+            raise ValueError(f"unique: dim is {dim!r}, and there is only None here; compare slices yourself")
+        found = np.unique(self.array, return_inverse=True, return_counts=True, equal_nan=False)
+        values, inverse, counts = (engine.make(a, None, None) for a in found)
+        wanted = (True, return_inverse, return_counts)
+        parts = [t for t, w in zip((values, inverse.reshape(self.shape), counts), wanted, strict=True) if w]
+        return values if len(parts) == 1 else tuple(parts)
+
+    def bincount(self: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+        """How often each of 0, 1, 2 … occurs in a vector, or the sum of the weights that stand there."""
+        if self.ndim != 1 or self.dtype.kind not in "iu" or (self.array < 0).any():
+            raise ValueError(f"bincount: {self.dtype}{self.shape}; give a vector of integers, 0 or more")
+        if weights is not None and weights.shape != self.shape:
+            raise ValueError(f"bincount: weights {weights.shape} for {self.shape}; give one for each")
+        n = as_integer("bincount", "minlength", minlength)
+        if n < 0:
+            raise ValueError(f"bincount: minlength is {n}; make it 0 or more")
+        found = np.bincount(self.array, None if weights is None else weights.array, n)
+        short = weights is not None and weights.dtype == np.float32
+        return engine.make(found.astype(np.float32) if short else found, None, None)
+
     def logsumexp(self: Any, dim: Dim, keepdim: bool = False) -> Tensor:
         """ln Σ eˣ over the axes dim, without overflow."""
-        return ops.logsumexp(self, axis=as_axes("logsumexp", self, dim), keepdims=keepdim)
+        return ops.logsumexp(self, axis=as_axes("logsumexp", self, dim, keepdim), keepdims=keepdim)
 
     def softmax(self: Any, dim: int, dtype: Any = None) -> Tensor:
         """eˣ / Σ eˣ along the axis dim. Unlike in PyTorch, a row of nothing but −∞ gives zeros, not NaN."""
@@ -198,17 +258,18 @@ class Reductions:
 
     def _index_of(self: Any, who: str, function: Any, dim: int | None, keepdim: bool) -> Tensor:
         refuse_empty(who, self, dim)
-        found = function(self.array, axis=dim if self.ndim else None, keepdims=keepdim)
+        axis = None if dim is None else as_axis(who, self, dim, keepdim)
+        found = function(self.array, axis=axis if self.ndim else None, keepdims=keepdim)
         return engine.make(np.asarray(found), None, None)
 
     def any(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Is any element true?"""
-        found = np.any(self.array, axis=as_axes("any", self, dim), keepdims=keepdim)
+        found = np.any(self.array, axis=as_axes("any", self, dim, keepdim), keepdims=keepdim)
         return engine.make(np.asarray(found), None, None)
 
     def all(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Are all elements true?"""
-        found = np.all(self.array, axis=as_axes("all", self, dim), keepdims=keepdim)
+        found = np.all(self.array, axis=as_axes("all", self, dim, keepdim), keepdims=keepdim)
         return engine.make(np.asarray(found), None, None)
 
 

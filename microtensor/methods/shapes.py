@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import engine, ops
-from microtensor.methods.arguments import as_axes, as_axis, as_sizes, is_int
+from microtensor.methods.arguments import as_axes, as_axis, as_integer, as_sizes, as_tensors, is_int
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -52,7 +52,7 @@ class Shapes:
     def stride(self: Any, dim: int | None = None) -> Any:
         """How many elements apart neighbours along each axis, or along one, lie in memory."""
         steps = tuple(n // self.array.itemsize for n in self.array.strides)
-        return steps if dim is None else steps[dim]
+        return steps if dim is None else steps[_axis("stride", self, dim)]
 
     def data_ptr(self: Any) -> int:
         """The address of the first element."""
@@ -66,7 +66,7 @@ class Shapes:
 
     def reshape(self: Any, *shape: Any) -> Tensor:
         """The same elements in another shape; one length may be −1. A view where memory allows."""
-        return ops.reshape(self, shape=as_sizes(shape))
+        return ops.reshape(self, shape=as_sizes("reshape", shape))
 
     def view(self: Any, *shape: Any) -> Tensor:
         """As reshape, but an error where memory does not allow a view (use contiguous() first)."""
@@ -74,7 +74,7 @@ class Shapes:
         if not np.shares_memory(y.array, self.array) and self.array.size:
             raise RuntimeError(
                 f"view: a tensor of shape {self.shape} and strides {self.array.strides} cannot be seen as "
-                f"{as_sizes(shape)} without a copy; use reshape(), or contiguous().view()"
+                f"{as_sizes('view', shape)} without a copy; use reshape(), or contiguous().view()"
             )
         return y
 
@@ -91,15 +91,13 @@ class Shapes:
     def unflatten(self: Any, dim: int, sizes: Sequence[int]) -> Tensor:
         """The axis dim as several, of the given lengths (one may be −1): the inverse of flatten."""
         axis = as_axis("unflatten", self, dim)
-        if not self.ndim or not len(sizes):
-            raise ValueError(
-                f"unflatten: shape {self.shape}, sizes {tuple(sizes)}; give an axis and its lengths"
-            )
-        parts = as_sizes((sizes,))
+        if not self.ndim or not isinstance(sizes, tuple | list) or not sizes:
+            raise ValueError(f"unflatten: shape {self.shape}, sizes {sizes!r}; give an axis and its lengths")
+        parts = as_sizes("unflatten", (sizes,))
         known = -math.prod(parts) if -1 in parts else math.prod(parts)
         if known != self.shape[axis] and (-1 not in parts or known < 1 or self.shape[axis] % known):
             raise ValueError(f"unflatten: sizes {parts} do not multiply to {self.shape[axis]}, the length of "
-                             f"axis {axis}")  # fmt: skip
+                             f"axis {axis}; choose others")  # fmt: skip
         parts = tuple(self.shape[axis] // known if n == -1 else n for n in parts)
         return self.reshape(*self.shape[:axis], *parts, *self.shape[axis + 1 :])
 
@@ -110,20 +108,15 @@ class Shapes:
 
     def unsqueeze(self: Any, dim: int) -> Tensor:
         """With a new axis of length 1 at position dim."""
-        if not -self.ndim - 1 <= dim <= self.ndim:
-            raise IndexError(
-                f"unsqueeze: dim {dim} is out of range for {self.ndim} axes; use {-self.ndim - 1} … "
-                f"{self.ndim}"
-            )
-        at = dim % (self.ndim + 1)
+        at = as_axis("unsqueeze", self, dim, new=1)
         return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
 
     def permute(self: Any, *dims: Any) -> Tensor:
         """The axes in another order."""
-        axes = as_sizes(dims)
+        axes = as_sizes("permute", dims)
         if sorted(as_axis("permute", self, d) for d in axes) != list(range(self.ndim)):
             raise ValueError(
-                f"permute: {axes} does not name each of the {self.ndim} axes of shape {self.shape} once"
+                f"permute: {axes} does not name each of the {self.ndim} axes of shape {self.shape} once; do"
             )
         return ops.permute(self, axes=axes)
 
@@ -141,7 +134,7 @@ class Shapes:
         """The axes source moved to the places destination; the others keep their order."""
         a, b = as_axes("movedim", self, source) or (), as_axes("movedim", self, destination) or ()
         if len(a) != len(b):
-            raise ValueError(f"movedim: {source} to {destination}: give as many places as axes")
+            raise ValueError(f"movedim: {source} to {destination}; give as many places as axes")
         axes = [i for i in range(self.ndim) if i not in a]
         for to, axis in sorted(zip(b, a, strict=True)):
             axes.insert(to, axis)
@@ -150,7 +143,7 @@ class Shapes:
     @property
     def T(self: Any) -> Tensor:
         """All axes in reverse order."""
-        return self.permute(*reversed(range(self.ndim)))
+        return ops.permute(self, axes=tuple(reversed(range(self.ndim))))
 
     @property
     def mT(self: Any) -> Tensor:
@@ -167,7 +160,7 @@ class Shapes:
 
     def expand(self: Any, *sizes: Any) -> Tensor:
         """Axes of length 1 (and new leading ones) repeated without a copy; −1 keeps a length."""
-        want = as_sizes(sizes)
+        want = as_sizes("expand", sizes)
         if len(want) < self.ndim:
             raise ValueError(
                 f"expand: {want} has fewer axes than {self.shape}; name every axis, -1 keeps its length"
@@ -180,25 +173,32 @@ class Shapes:
         old = (1,) * new + self.shape
         return ops.expand(self, shape=tuple(o if w == -1 else w for w, o in zip(want, old, strict=True)))
 
+    def ravel(self: Any) -> Tensor:
+        """The elements in row-major order along one axis: a view where memory allows."""
+        return self.reshape(-1)
+
     def broadcast_to(self: Any, shape: Sequence[int]) -> Tensor:
         """Broadcast to a shape, without a copy."""
-        return self.expand(*shape)
+        return self.expand(shape)
 
     def view_as(self: Any, other: Tensor) -> Tensor:
         """view of the other's shape."""
+        as_tensors("view_as", other=other)
         return self.view(other.shape)
 
     def reshape_as(self: Any, other: Tensor) -> Tensor:
         """reshape to the other's shape."""
+        as_tensors("reshape_as", other=other)
         return self.reshape(other.shape)
 
     def expand_as(self: Any, other: Tensor) -> Tensor:
         """expand to the other's shape."""
+        as_tensors("expand_as", other=other)
         return self.expand(other.shape)
 
     def repeat(self: Any, *repeats: Any) -> Tensor:
         """Copies side by side, repeats[i] along axis i; more repeats than axes add axes in front."""
-        times = as_sizes(repeats)
+        times = as_sizes("repeat", repeats)
         if len(times) < self.ndim or any(n < 0 for n in times):
             raise ValueError(
                 f"repeat: {times} for shape {self.shape}; give a number, 0 or more, for each axis"
@@ -210,14 +210,16 @@ class Shapes:
 
     def tile(self: Any, *dims: Any) -> Tensor:
         """repeat, with ones put in front of dims where it is shorter than the shape."""
-        times = as_sizes(dims)
+        times = as_sizes("tile", dims)
         return self.repeat((1,) * (self.ndim - len(times)) + times)
 
     def repeat_interleave(self: Any, repeats: Any, dim: int | None = None) -> Tensor:
         """Each slice along dim (of the flattened tensor if None) repeated: a number, or one for each."""
         x = self if dim is not None else self.reshape(-1)
-        axis = as_axis("repeat_interleave", x, dim or 0)
+        axis = 0 if dim is None else _axis("repeat_interleave", self, dim)
         times = repeats.array if isinstance(repeats, engine.Tensor) else np.asarray(repeats)
+        if times.dtype.kind not in "iu":
+            raise TypeError(f"repeat_interleave: repeats are {times.dtype}; make them integers")
         if times.ndim > 1 or times.size not in (1, x.shape[axis]) or (times < 0).any():
             raise ValueError(f"repeat_interleave: repeats {times.tolist()} along an axis of {x.shape[axis]}; "
                              f"give one number, 0 or more, or one for each")  # fmt: skip
@@ -227,12 +229,12 @@ class Shapes:
         """Moved by shifts along the axes dims, what falls off coming back in front; dims None: flattened."""
         if dims is None:
             return self.reshape(-1).roll(shifts, 0).reshape(self.shape)
-        steps, axes = (((v,) if is_int(v) else tuple(v)) for v in (shifts, dims))
-        if len(steps) != len(axes):
-            raise ValueError(f"roll: shifts {shifts} and dims {dims}: give a shift for each axis")
+        steps, axes = (tuple(v) if isinstance(v, tuple | list) else (v,) for v in (shifts, dims))
+        if len(steps) != len(axes) or not steps or not all(map(is_int, steps)):
+            raise ValueError(f"roll: shifts {shifts} and dims {dims}; give a whole number for each axis")
         y: Tensor = self
         for step, axis in zip(steps, axes, strict=True):
-            n = y.shape[as_axis("roll", y, axis)] if y.ndim else 0
+            n = y.shape[_axis("roll", y, axis)]
             y = ops.cat(*reversed(y.split([n - step % n, step % n], axis)), axis=axis) if n else y.clone()
         return y
 
@@ -248,12 +250,12 @@ class Shapes:
         if self.ndim < 2:
             raise ValueError(f"{who}: a tensor of shape {self.shape} is no matrix; give at least 2 axes")
         rows, columns = self.shape[-2:]
-        keep = np.tri(rows, columns, diagonal - upper, dtype=bool) != upper
+        keep = np.tri(rows, columns, as_integer(who, "diagonal", diagonal) - upper, dtype=bool) != upper
         return ops.where(engine.make(keep, None, None), self, False if self.dtype == np.bool_ else 0)
 
     def flip(self: Any, *dims: Any) -> Tensor:
         """Backwards along the axes dims."""
-        return ops.flip(self, axes=tuple(as_axis("flip", self, d) for d in as_sizes(dims)))
+        return ops.flip(self, axes=tuple(as_axis("flip", self, d) for d in as_sizes("flip", dims)))
 
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Views of consecutive pieces along dim: of split_size (the last may be shorter) or of the sizes."""
@@ -265,7 +267,7 @@ class Shapes:
                 raise ValueError(f"split: split_size {piece} is not positive; give the length of a piece")
             ends = [min(i + piece, length) for i in range(0, length, piece)] or [0]
         else:
-            sizes = as_sizes((split_size,)) if isinstance(split_size, Sequence) else (split_size,)
+            sizes = as_sizes("split", (split_size,)) if isinstance(split_size, Sequence) else (split_size,)
             if not all(is_int(n) and n >= 0 for n in sizes) or sum(sizes) != length or not sizes:
                 raise ValueError(f"split: {split_size!r} does not split {length}, the length of axis {axis}; "
                                  f"give a whole number, or lengths that add up to it")  # fmt: skip
@@ -278,6 +280,8 @@ class Shapes:
         """At most `chunks` views of equal length (the last may be shorter) along dim."""
         if not is_int(chunks) or chunks < 1:
             raise ValueError(f"chunk: {chunks!r} chunks; ask for a whole number, at least one")
+        if not self.shape[_axis("chunk", self, dim)]:
+            return self.split([0] * chunks, dim)
         return self.split(max(1, -(-self.shape[_axis("chunk", self, dim)] // chunks)), dim)
 
     def unbind(self: Any, dim: int = 0) -> tuple[Tensor, ...]:

@@ -35,6 +35,7 @@ from microtensor.ops.fused import (
 )
 from microtensor.ops.linalg import embedding, embedding_backward, linear, matmul
 from microtensor.ops.reduce import amax, amin, count, cumsum, logsumexp, mean, prod, prod_of_others, sum
+from microtensor.ops.rounding import ceil, cumprod, diagonal, floor, fmod, places_on_diagonal, rint, trunc
 from microtensor.ops.select import (
     bitwise_and,
     bitwise_not,
@@ -57,6 +58,7 @@ from microtensor.ops.select import (
     logical_and,
     logical_not,
     logical_or,
+    logical_xor,
     masked_fill,
     maximum,
     minimum,
@@ -79,4 +81,17 @@ from microtensor.ops.shape import (
     put_add,
     reshape,
     setitem,
+)
+from microtensor.ops.transcendental import (
+    acos,
+    asin,
+    atan,
+    atan2,
+    cosh,
+    exp2,
+    log2,
+    log10,
+    logaddexp,
+    sinh,
+    tan,
 )

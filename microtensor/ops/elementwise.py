@@ -20,7 +20,7 @@ from microtensor.ops.select import (
     less_equal,
     logical_and,
     ones_like,
-    refuse_booleans,
+    power,
     sign,
     where,
     zeros_like,
@@ -87,8 +87,7 @@ def neg_vjp(g):
 @op("pow", broadcasts=True, samples=positive_pairs)
 def pow(x, p):
     """y = xᵖ          gradient: g · p · xᵖ⁻¹ (0 where p = 0), g · xᵖ · ln x (0 where x = 0 and p ≥ 0)"""
-    refuse_booleans("pow", x, p)
-    return np.power(x, p)
+    return power(x, p)
 
 
 @pow.vjp

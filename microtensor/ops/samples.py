@@ -45,3 +45,10 @@ def distinct_pairs(rng: Rng) -> Samples:
     """Two operands that differ everywhere by far more than a central difference steps."""
     for (a, b), params in pairs(rng, 0.2, 1.0):
         yield (a, b + np.where(rng.random(np.shape(b)) < 0.5, -1.0, 1.0)), params
+
+
+def dividends(rng: Rng) -> Samples:
+    """Both signs of both, nowhere near a multiple of the divisor, where the remainder jumps."""
+    for (a, b), params in pairs(rng, 0.2, 0.8):
+        quotient = rng.integers(-2, 3, np.broadcast_shapes(np.shape(a), np.shape(b)))
+        yield ((quotient + a) * b, b) if isinstance(b, float) or np.ndim(b) else (a, b), params

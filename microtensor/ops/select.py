@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from microtensor.engine import op
-from microtensor.ops.samples import Rng, Samples, distinct_pairs, pairs
+from microtensor.ops.samples import distinct_pairs, dividends
 
 
 @op("maximum", broadcasts=True, samples=distinct_pairs)
@@ -133,14 +133,7 @@ def _kept_scale(p: float) -> float:
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
 
-def _dividends(rng: Rng) -> Samples:
-    """Both signs of both, nowhere near a multiple of the divisor, where the remainder jumps."""
-    for (a, b), params in pairs(rng, 0.2, 0.8):
-        quotient = rng.integers(-2, 3, np.broadcast_shapes(np.shape(a), np.shape(b)))
-        yield ((quotient + a) * b, b) if isinstance(b, float) or np.ndim(b) else (a, b), params
-
-
-@op("remainder", label="%", broadcasts=True, samples=_dividends)
+@op("remainder", label="%", broadcasts=True, samples=dividends)
 def remainder(a, b):
     """y = a − b ⌊a/b⌋, with the sign of b          gradient: g, −g · ⌊a/b⌋"""
     refuse_zero("remainder", a, b)
@@ -164,9 +157,10 @@ def _flag(name: str, ufunc: Any, label: str) -> Any:
     def forward_one(x):
         return ufunc(x)
 
-    chosen = forward if ufunc.nin == 2 else forward_one
+    two = getattr(ufunc, "nin", 1) == 2
+    chosen = forward if two else forward_one
     chosen.__doc__ = f"{name.replace('_', ' ')} ({label}), element by element; passes no gradient on"
-    return op(name, label=label, broadcasts=ufunc.nin == 2, differentiable=False)(chosen)
+    return op(name, label=label, broadcasts=two, differentiable=False)(chosen)
 
 
 equal = _flag("equal", np.equal, "=")
@@ -177,12 +171,13 @@ greater = _flag("greater", np.greater, ">")
 greater_equal = _flag("greater_equal", np.greater_equal, "≥")
 logical_and = _flag("logical_and", np.logical_and, "∧")
 logical_or = _flag("logical_or", np.logical_or, "∨")
+logical_xor = _flag("logical_xor", np.logical_xor, "⊻")
 logical_not = _flag("logical_not", np.logical_not, "¬")
 bitwise_and = _flag("bitwise_and", np.bitwise_and, "&")
 bitwise_or = _flag("bitwise_or", np.bitwise_or, "|")
 bitwise_xor = _flag("bitwise_xor", np.bitwise_xor, "^")
 bitwise_not = _flag("bitwise_not", np.invert, "~")
-sign = _flag("sign", np.sign, "sign")
+sign = _flag("sign", lambda x: np.sign(x) if x.dtype != np.bool_ else x.copy(), "sign")
 isnan = _flag("isnan", np.isnan, "isnan")
 isinf = _flag("isinf", np.isinf, "isinf")
 isfinite = _flag("isfinite", np.isfinite, "isfinite")
@@ -198,7 +193,7 @@ def floor_divide(a, b):
 def refuse_zero(who: str, a: Any, b: Any) -> None:
     """No integer is anything divided by 0; floats are inf or NaN."""
     refuse_booleans(who, a, b)
-    if np.result_type(a, b).kind != "f" and not np.all(b):
+    if np.result_type(a, b).kind != "f" and np.size(a) and not np.all(b):
         raise ValueError(f"{who}: an integer divided by 0; use / for inf, or where() to choose another value")
 
 
@@ -206,6 +201,16 @@ def refuse_booleans(who: str, *operands: Any) -> None:
     """NumPy would compute in int8, which is no dtype of ours; a boolean beside a number is fine."""
     if all(isinstance(a, bool) or getattr(a, "dtype", None) == np.bool_ for a in operands):
         raise TypeError(f"{who}: booleans have none; convert them with .long()")
+
+
+def power(x: Any, p: Any) -> Any:
+    """xᵖ; of whole numbers to a power below 0 the fraction is cut off."""
+    refuse_booleans("pow", x, p)
+    dtype = getattr(x, "dtype", None) or p.dtype
+    if dtype.kind == "f" or np.ndim(p) == 0 or np.min(p, initial=0) >= 0:
+        return np.power(x, p)
+    inverse = np.where(np.equal(np.abs(x), 1), np.where(np.equal(p % 2, 0), 1, x), 0)
+    return np.where(np.less(p, 0), inverse, np.power(x, np.maximum(p, 0))).astype(dtype)
 
 
 @op("zeros_like", differentiable=False)
