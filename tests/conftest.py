@@ -1,17 +1,21 @@
-"""Fixtures that every test may use, and one that every test gets: nobody leaks a mode into the next test."""
+"""Fixtures that every test may use, and one that every test gets: nothing leaks into the next test."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
 import microtensor as mt
+from microtensor.engine import Op, registry
 from microtensor.mode import mode
 
 collect_ignore = ["programs"]  # written for PyTorch; test_torch_programs runs them
@@ -46,11 +50,71 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
 
 
+# ---- nothing leaks from a test into the next ----
+
+
+def _threads_are_as_started() -> bool:
+    threads = sys.modules.get("microtensor.kernels.threads")  # numba is loaded by the first kernel only
+    return threads is None or threads._threads == threads._threads_from_environment()
+
+
+def _own_ops() -> dict[str, Op]:
+    """Ops that were declared outside the package; inside it, a module may be imported by any test."""
+    return {name: op for name, op in registry.items() if not op.__module__.startswith("microtensor.")}
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in CHANGED_BY_OTHERS}
+
+
+def _put_environment_back(before: dict[str, str]) -> None:
+    for name in {*_environment(), *before}:
+        os.environ.pop(name, None)
+    os.environ.update(before)
+
+
+def _put_ops_back(before: dict[str, Op]) -> None:
+    for name in {*_own_ops(), *before}:
+        registry.pop(name, None)
+    registry.update(before)
+
+
+def _running() -> set[str]:
+    """Names of threads; tqdm's, which watches all progress bars to come, starts with the first one."""
+    return {t.name for t in threading.enumerate() if type(t).__name__ != "TMonitor"}
+
+
+def _files() -> set[str]:
+    return {name for name in os.listdir() if not name.startswith((".", "__pycache__"))}
+
+
+CHANGED_BY_OTHERS = {"PYTEST_CURRENT_TEST", "GOMP_SPINCOUNT"}  # the second when the first kernel is loaded
+STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {  # how to look, how to put it back
+    "this thread's mode": (lambda: dict(mode.__dict__), lambda before: mode.__dict__.update(before)),
+    "the default dtype": (mt.get_default_dtype, mt.set_default_dtype),
+    "the number of threads as started": (_threads_are_as_started, lambda _: None),
+    "the ops declared outside microtensor": (_own_ops, _put_ops_back),
+    "the environment": (_environment, _put_environment_back),
+    "what NumPy does about inf and NaN": (np.geterr, lambda before: np.seterr(**before)),
+    "the handler of Ctrl-C": (
+        lambda: signal.getsignal(signal.SIGINT),
+        lambda before: signal.signal(signal.SIGINT, before),
+    ),
+    "the current directory": (os.getcwd, os.chdir),
+    "files in the current directory": (_files, lambda _: None),
+    "running threads": (_running, lambda _: None),
+}
+
+
 @pytest.fixture(autouse=True)
 def _nothing_leaks() -> Iterator[None]:
-    """Fails a test that leaves grad mode, composite mode or the default dtype other than it found them."""
+    """Fails a test that leaves any of STATE other than it found it, and puts it back for the next one."""
+    before = {what: look() for what, (look, _) in STATE.items()}
     yield
-    left = (mode.grad, mode.composites, mt.get_default_dtype())
-    mode.grad, mode.composites = True, False
-    mt.set_default_dtype(mt.float32)
-    assert left == (True, False, np.float32), f"the test leaked (grad, composites, default dtype) = {left}"
+    leaked = []
+    for what, (look, put_back) in STATE.items():
+        now = look()
+        if now != before[what]:
+            put_back(before[what])
+            leaked.append(f"{what}: {before[what]} became {now}")
+    assert not leaked, "the test leaked " + "; ".join(leaked)
