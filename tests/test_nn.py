@@ -312,3 +312,12 @@ def test_clipping_returns_the_norm_before_and_leaves_small_gradients_alone():
     with pytest.raises(RuntimeError, match="norm is nan"):
         nn.utils.clip_grad_norm_(p, 1.0, error_if_nonfinite=True)
     assert nn.utils.clip_grad_norm_([nn.Parameter(mt.ones(1))], 1.0).item() == 0.0
+
+
+def test_masks_that_cannot_be_combined_or_made_are_refused():
+    from models import combine_masks, padding_mask
+
+    with pytest.raises(TypeError, match=r"combine_masks: a mask is float32; make it boolean"):
+        combine_masks(mt.ones(2, 2).bool(), mt.ones(2, 2))
+    with pytest.raises(ValueError, match=r"padding_mask: ids have shape \(3,\); make them \(B, S\)"):
+        padding_mask(mt.tensor([1, 0, 0]), 0)

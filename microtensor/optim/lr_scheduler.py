@@ -271,7 +271,7 @@ class SequentialLR(LRScheduler):
     """schedulers[0] until t reaches milestones[0], then schedulers[1] with its own t from 0, and so on.
 
     Raises: ValueError unless milestones rise and are one fewer than schedulers, and for another's schedulers.
-    Source: PyTorch's SequentialLR. Differs: a schedule starts from the initial lr, whatever ran before.
+    Source: PyTorch's SequentialLR.
     """
 
     unsaved = ("optimizer", "schedulers")
