@@ -42,7 +42,8 @@ COMPILED = not _config.DISABLE_JIT
 
 @functools.cache
 def _digest_of_shared_sources() -> str:
-    sources = [Path(__file__).with_name(name).read_bytes() for name in ("threads.py", "vectors.py")]
+    shared = ("threads.py", "vectors.py", "columns.py")
+    sources = [Path(__file__).with_name(name).read_bytes() for name in shared]
     return hashlib.sha256(b"".join(sources)).hexdigest()
 
 

@@ -56,7 +56,8 @@ class _At:
 
     def __init__(self, address: int, dtype: np.dtype[Any], shape: Any, strides: Any) -> None:
         self.__array_interface__ = {
-            "data": (address, False), "typestr": dtype.str, "shape": shape, "strides": strides, "version": 3,
+            "data": (int(address), False), "typestr": dtype.str, "shape": shape, "strides": strides,
+            "version": 3,
         }  # fmt: skip
 
 

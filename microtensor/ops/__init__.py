@@ -1,5 +1,6 @@
 """Every op of the package, by name: what is imported here. They know arrays and the engine, never Tensor."""
 
+from microtensor.ops.attention import attention
 from microtensor.ops.elementwise import (
     abs,
     add,

@@ -1,0 +1,380 @@
+"""softmax(Q Kᵀ · scale + mask) V and its gradients without the matrix of weights: memory grows as T.
+
+A block of queries meets one block of keys after the other. The block's scores live in a tile that stays in
+the first caches: products fill it (vectors.py), softmax runs down its columns (columns.py), and the next
+products use it up. The forward keeps two numbers for each query, its largest score and 1/Σ exp, from which
+the backward makes the same weights again, bit for bit. Keys that no query of a block may attend to are not
+visited. Every sum has one order, whatever the threads.
+Source: Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022, "FlashAttention", algorithms 1 and 4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from microtensor.kernels.columns import (
+    WORD,
+    clear,
+    dot_rows,
+    drop,
+    mix,
+    scale_rows,
+    scores,
+    scores_back,
+    stay_apart,
+    weights,
+    weights_again,
+)
+from microtensor.kernels.layout import Array
+from microtensor.kernels.threads import jit, jit_both
+from microtensor.kernels.vectors import MR, NV, VECTOR_BYTES, tile_edge, tile_full, transpose_square
+
+QUERIES, KEYS = 64, 64  # of a block: two tiles of float32 fill the first cache
+# NumPy's integers, because numba would compile a function anew for each of Python's that stands in a call
+WRITE: Any = np.int64(0)  # what a product does to C
+ADD: Any = np.int64(1)
+COLUMNS: Any = np.int64(0)  # which part of a product causality leaves, see _product
+UNTIL: Any = np.int64(1)
+FROM: Any = np.int64(2)
+FAR = 1 << 40  # a diagonal so far away that causality leaves all
+MASKED, X_STEP, Y_STEP, T_STEP, CAUSAL, BOUND, SEED, SEED_2 = range(8)  # places in `options`
+BEFORE, TOP, TOTAL, FACTOR, DELTA = range(5)  # rows of `numbers`, one of each for each query of a block
+mixed: Any = jit(cache=False)(mix)
+
+
+@jit(cache=False)
+def _start(x: Array) -> int:
+    """The address of x."""
+    address: int = x.ctypes.data + WRITE
+    return address
+
+
+@jit(cache=False)
+def _address(x: Array, i: int, j: int, k: int) -> int:
+    """Of x[i, j, k]."""
+    address: int = x.ctypes.data + i * x.strides[0] + j * x.strides[1] + k * x.strides[2]
+    return address
+
+
+@jit(cache=False)
+def _product(
+    like: Array, a: int, rs: int, cs: int, b: int, bs: int, c: int, ldc: int,
+    M: int, K: int, N: int, add: int, part: int, diagonal: int,
+) -> None:  # fmt: skip
+    """C (+)= A B; addresses and strides in bytes. What causality makes zero is left out: in row i the COLUMNS
+    before i + diagonal, or all terms but those UNTIL i − diagonal, or but those FROM i + diagonal.
+    """
+    stay_apart(like)
+    size = like.itemsize
+    NR = NV * (VECTOR_BYTES // size)
+    for i in range(0, M, MR):
+        left, first, last, height = 0, 0, K, min(MR, M - i)
+        if part == COLUMNS:
+            left = max(0, i + diagonal) // NR * NR
+        elif part == UNTIL:
+            last = min(K, i + height - diagonal)
+        else:
+            first = max(0, i + diagonal)
+        if first >= last:
+            continue
+        ai, bi, ci, terms = a + i * rs + first * cs, b + first * bs, c + i * ldc, last - first
+        for j in range(left, N, NR):
+            at = j * size
+            if N - j >= NR:
+                tile_full(like, ai, rs, cs, bi + at, bs, ci + at, ldc, terms, height, N - j, add)
+            else:
+                tile_edge(like, ai, rs, cs, bi + at, bs, ci + at, ldc, terms, height, N - j, add)
+
+
+@jit(cache=False)
+def _transpose(like: Array, source: int, stride: int, rows: int, columns: int, out: int) -> None:
+    """out[c, r] = source[r, c]; right of r = rows, up to a whole panel, the last row again or anything."""
+    stay_apart(like)
+    size = like.itemsize
+    lanes = VECTOR_BYTES // size
+    for r in range(0, (rows + NV * lanes - 1) // (NV * lanes) * NV * lanes, lanes):
+        row, height = source + min(r, rows - 1) * stride, max(1, min(lanes, rows - r))
+        for c in range(0, columns, lanes):
+            to, width = out + (c * QUERIES + r) * size, min(lanes, columns - c)
+            transpose_square(like, row + c * size, stride, width, height, to, QUERIES * size)
+
+
+# ---- masks ----
+
+
+@jit(cache=False)
+def _key_count(bias: Array, options: Array, x: int, y: int, i: int, queries: int, keys: int) -> int:
+    """How many keys the block of queries from i on must visit: behind them all is hidden. At least one."""
+    n, last, step = min(keys, i + queries) if options[CAUSAL] else keys, 1, options[T_STEP]
+    if not options[MASKED]:
+        return n
+    start = x * options[X_STEP] + y * options[Y_STEP] + i * step
+    for r in range(queries if step else 1):
+        end = n
+        while end > last and bias[start + r * step + end - 1] == -np.inf:
+            end -= 1
+        last = max(last, end)
+    return last
+
+
+@jit(cache=False)
+def _mask(
+    bias: Array, options: Array, x: int, y: int, i: int, j: int, queries: int, n: int, diagonal: int,
+    constants: Array, tile: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Addresses of the bias of n keys, and of a tile or 0: a mask that is one for all queries is a row."""
+    stay_apart(bias)
+    size, step = bias.itemsize, options[T_STEP]
+    NR = NV * (VECTOR_BYTES // size)
+    none = _start(constants) + NR * NR * size
+    start = _start(bias) + (x * options[X_STEP] + y * options[Y_STEP] + i * step + j) * size
+    if not options[MASKED]:
+        return none, 0
+    if step == 0:
+        return start, 0
+    _transpose(tile, start, step * size, queries, n, _start(tile))
+    for p in range(0, queries, NR):
+        for key in range(max(0, p - diagonal), min(n, p - diagonal + NR)):
+            for r in range(p, min(queries, key + diagonal)):
+                tile[key, r] = -np.inf
+    return none, _start(tile)
+
+
+@jit(cache=False)
+def _set_row_keys(row_keys: Array, options: Array, item: int, i: int) -> None:
+    """The part of the dropout's counter that says seed, batch item and head, and query."""
+    head = mixed((mixed((item & WORD) ^ options[SEED]) + options[SEED_2]) & WORD)
+    for r in range(QUERIES):
+        row_keys[r] = mixed(((i + r) & WORD) ^ head)
+
+
+@jit(cache=False)
+def _diagonal(options: Array, i: int, j: int, n: int) -> int:
+    """Where n keys from j on meet the queries from i on: row k of a tile is for queries ≥ k + diagonal."""
+    return j - i if options[CAUSAL] and j + n - 1 > i else -FAR
+
+
+# ---- forward ----
+
+
+@jit(cache=False)
+def _softmax_panel(
+    s: Array, p: int, n: int, diagonal: int, keys: int, tile: int, constants: Array, numbers: Array
+) -> int:
+    """Online softmax down the columns of a panel of queries; how many keys it may see."""
+    stay_apart(s)
+    size = s.itemsize
+    NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
+    at, triangle = _start(s) + p * size, _start(constants)
+    scale = triangle + (NR * NR + KEYS) * size
+    seen = min(n, max(0, p + NR - diagonal))
+    free = min(seen, max(0, p - diagonal))
+    row = _start(numbers) + p * size
+    before, top, total = row + BEFORE * ld, row + TOP * ld, row + TOTAL * ld
+    for i in range(p, p + NR):
+        numbers[BEFORE, i] = numbers[TOP, i]
+    if tile:
+        scores(s, at, ld, seen, scale, keys, tile + p * size, ld, top)
+    else:
+        scores(s, at, ld, free, scale, keys, 0, 0, top)
+        scores(s, at + free * ld, ld, seen - free, scale, keys + free * size, triangle, NR * size, top)
+    weights(s, at, ld, seen, before, top, total)
+    clear(s, at + seen * ld, ld, min(n - seen, MR))
+    return seen
+
+
+@jit(cache=False)
+def _forward_block(
+    q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array, options: Array,
+    x: int, h: int, i: int, tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
+) -> None:  # fmt: skip
+    """One block of queries against all of its keys."""
+    stay_apart(y)
+    size, D, E = y.itemsize, q.shape[3], v.shape[3]
+    NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
+    s, tile, out = tiles[0], tiles[2], _start(rows)
+    queries = min(QUERIES, q.shape[2] - i)
+    width = (queries + NR - 1) // NR * NR
+    numbers[TOP], numbers[TOTAL] = -np.inf, 0
+    _transpose(s, _address(q, x, h, i), q.strides[2], queries, D, _start(panels))
+    if options[BOUND]:
+        _set_row_keys(row_keys, options, x * q.shape[1] + h, i)
+    last = _key_count(bias, options, x, h, i, queries, k.shape[2])
+    for j in range(0, last, KEYS):
+        n = min(KEYS, last - j)
+        diagonal = _diagonal(options, i, j, n)
+        _product(s, _address(k, x, h, j), k.strides[2], size, _start(panels), ld, _start(s), ld,
+                 n, D, width, WRITE, COLUMNS, diagonal)  # fmt: skip
+        keys, mask = _mask(bias, options, x, h, i, j, queries, n, diagonal, constants, tile)
+        for p in range(0, width, NR):
+            seen = _softmax_panel(s, p, n, diagonal, keys, mask, constants, numbers)
+            if options[BOUND]:
+                drop(s, _start(s) + p * size, ld, seen, _start(row_keys) + p * 4, j, options[BOUND])
+        if j:
+            scale_rows(s, out, E * size, queries, E, _start(numbers) + BEFORE * ld, out, E * size)
+        _product(s, _start(s), size, ld, _address(v, x, h, j), v.strides[2], out, E * size,
+                 queries, n, E, j, UNTIL, diagonal)  # fmt: skip
+    kept = constants[NR * NR + KEYS + 1]
+    for r in range(queries):
+        top, total = numbers[TOP, r], numbers[TOTAL, r]
+        stats[0, x, h, i + r] = 0 if top == -np.inf else top
+        stats[1, x, h, i + r] = 0 if total == 0 else 1 / total
+        numbers[FACTOR, r] = stats[1, x, h, i + r] * kept
+    factors = _start(numbers) + FACTOR * ld
+    scale_rows(s, out, E * size, queries, E, factors, _address(y, x, h, i), y.strides[2])
+
+
+@jit(cache=False)
+def _forward_task(
+    q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array, options: Array,
+    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array, task: int,
+) -> None:  # fmt: skip
+    """A task's share of the blocks."""
+    blocks, tasks = (q.shape[2] + QUERIES - 1) // QUERIES, tiles.shape[0]
+    pieces = q.shape[0] * q.shape[1] * blocks
+    for piece in range(pieces * task // tasks, pieces * (task + 1) // tasks):
+        item, block = piece // blocks, piece % blocks
+        # from both ends in turns: with a causal mask the last blocks have most to do
+        block = blocks - 1 - block // 2 if block % 2 else block // 2
+        _forward_block(
+            q, k, v, bias, y, stats, constants, options, item // q.shape[1], item % q.shape[1],
+            block * QUERIES, tiles[task], panels[task], rows[task], numbers[task], row_keys[task],
+        )  # fmt: skip
+
+
+def _forward(
+    q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array, options: Array,
+    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
+) -> None:  # fmt: skip
+    for task in prange(tiles.shape[0]):
+        _forward_task(
+            q, k, v, bias, y, stats, constants, options, tiles, panels, rows, numbers, row_keys, task
+        )
+
+
+# ---- backward ----
+
+
+@jit(cache=False)
+def _softmax_panel_back(
+    s: Array, d: Array, p: int, j: int, n: int, diagonal: int, keys: int, tile: int, constants: Array,
+    numbers: Array, row_keys: Array, bound: int,
+) -> None:  # fmt: skip
+    """For a panel of queries: S becomes the weights, D the gradient of the scores."""
+    stay_apart(s)
+    size = s.itemsize
+    NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
+    at, back, triangle = _start(s) + p * size, _start(d) + p * size, _start(constants)
+    scale = triangle + (NR * NR + KEYS) * size
+    seen = min(n, max(0, p + NR - diagonal))
+    free = min(seen, max(0, p - diagonal))
+    row = _start(numbers) + p * size
+    top, delta, chance = row + TOP * ld, row + DELTA * ld, _start(row_keys) + p * 4
+    if tile:
+        weights_again(s, at, ld, seen, scale, keys, tile + p * size, ld, top)
+    else:
+        weights_again(s, at, ld, free, scale, keys, 0, 0, top)
+        edge, bias = at + free * ld, keys + free * size
+        weights_again(s, edge, ld, seen - free, scale, bias, triangle, NR * size, top)
+    if bound:
+        drop(s, back, ld, seen, chance, j, bound)
+    scores_back(s, at, back, ld, seen, delta, scale)
+    if bound:
+        drop(s, at, ld, seen, chance, j, bound)
+    clear(s, at + seen * ld, ld, min(n - seen, MR))
+    clear(s, back + seen * ld, ld, min(n - seen, MR))
+
+
+@jit(cache=False)
+def _rows_back(
+    g: Array, y: Array, stats: Array, kept: float, x: int, h: int, i: int, queries: int, rows: Array,
+    numbers: Array,
+) -> None:  # fmt: skip
+    """rows = G · kept/Σ exp, delta = (Σ G·Y)/Σ exp: the softmax's division, done once for all keys."""
+    stay_apart(rows)
+    size, E = g.itemsize, g.shape[3]
+    for r in range(queries):
+        numbers[TOP, r] = stats[0, x, h, i + r]
+        numbers[FACTOR, r] = stats[1, x, h, i + r] * kept
+    factors = _start(numbers) + FACTOR * QUERIES * size
+    delta = _start(numbers) + DELTA * QUERIES * size
+    source = _address(g, x, h, i)
+    dot_rows(g, source, g.strides[2], _address(y, x, h, i), y.strides[2], queries, E, delta)
+    scale_rows(g, source, g.strides[2], queries, E, factors, _start(rows), E * size)
+    for r in range(queries):
+        numbers[DELTA, r] *= stats[1, x, h, i + r]
+
+
+@jit(cache=False)
+def _backward_block(
+    g: Array, q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array,
+    options: Array, dq: Array, dk: Array, dv: Array, x: int, h: int, i: int, part: int,
+    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
+) -> None:  # fmt: skip
+    """One block of queries against all of its keys: dQ of the block; what it adds to dK and dV."""
+    stay_apart(y)
+    size, D, E = y.itemsize, q.shape[3], v.shape[3]
+    NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
+    s, d, tile = tiles[0], tiles[1], tiles[2]
+    S, dS, out = _start(s), _start(d), _start(rows)
+    queries = min(QUERIES, q.shape[2] - i)
+    width = (queries + NR - 1) // NR * NR
+    qT, gT, q_rows = _start(panels), _start(panels) + D * ld, _address(q, x, h, i)
+    _rows_back(g, y, stats, constants[NR * NR + KEYS + 1], x, h, i, queries, rows, numbers)
+    _transpose(s, q_rows, q.strides[2], queries, D, qT)
+    _transpose(s, out, E * size, queries, E, gT)
+    if options[BOUND]:
+        _set_row_keys(row_keys, options, x * q.shape[1] + h, i)
+    last = _key_count(bias, options, x, h, i, queries, k.shape[2])
+    for j in range(0, last, KEYS):
+        n = min(KEYS, last - j)
+        at = _diagonal(options, i, j, n)
+        k_rows, v_rows = _address(k, x, h, j), _address(v, x, h, j)
+        _product(s, k_rows, k.strides[2], size, qT, ld, S, ld, n, D, width, WRITE, COLUMNS, at)  # K Qᵀ
+        _product(s, v_rows, v.strides[2], size, gT, ld, dS, ld, n, E, width, WRITE, COLUMNS, at)  # V Gᵀ
+        keys, mask = _mask(bias, options, x, h, i, j, queries, n, at, constants, tile)
+        for p in range(0, width, NR):
+            _softmax_panel_back(s, d, p, j, n, at, keys, mask, constants, numbers, row_keys, options[BOUND])
+        dv_rows, dk_rows = _address(dv, part + x, h, j), _address(dk, part + x, h, j)
+        _product(s, S, ld, size, out, E * size, dv_rows, dv.strides[2], n, queries, E, ADD, FROM, at)
+        _product(s, dS, ld, size, q_rows, q.strides[2], dk_rows, dk.strides[2], n, queries, D, ADD, FROM, at)
+        _product(s, dS, size, ld, k_rows, k.strides[2], _address(dq, x, h, i), dq.strides[2],
+                 queries, n, D, j, UNTIL, at)  # fmt: skip
+
+
+@jit(cache=False)
+def _backward_task(
+    g: Array, q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array,
+    options: Array, dq: Array, dk: Array, dv: Array,
+    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array, task: int,
+) -> None:  # fmt: skip
+    """A task's share of the matrices, or of the chunks that they are cut into."""
+    chunks, tasks = dk.shape[0] // k.shape[0], tiles.shape[0]
+    pieces = q.shape[0] * q.shape[1] * chunks
+    for piece in range(pieces * task // tasks, pieces * (task + 1) // tasks):
+        item, chunk = piece // chunks, piece % chunks
+        for i in range(chunk * QUERIES, q.shape[2], chunks * QUERIES):
+            _backward_block(
+                g, q, k, v, bias, y, stats, constants, options, dq, dk, dv,
+                item // q.shape[1], item % q.shape[1], i, chunk * k.shape[0],
+                tiles[task], panels[task], rows[task], numbers[task], row_keys[task],
+            )  # fmt: skip
+
+
+def _backward(
+    g: Array, q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array,
+    options: Array, dq: Array, dk: Array, dv: Array,
+    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
+) -> None:  # fmt: skip
+    for task in prange(tiles.shape[0]):
+        _backward_task(
+            g, q, k, v, bias, y, stats, constants, options, dq, dk, dv,
+            tiles, panels, rows, numbers, row_keys, task,
+        )  # fmt: skip
+
+
+forward_kernels = jit_both(_forward)
+backward_kernels = jit_both(_backward)
