@@ -268,9 +268,9 @@ def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op: `@op("exp") def exp(x): ...`. Inputs are positional, metadata keyword-only.
 
     Options: `label` for drawings; `broadcasts` (inputs broadcast, the walk undoes it); `promotes` (the slice
-    of inputs brought to one dtype; all of them where `broadcasts`); `floats` (integers become the default
-    dtype); `view` (the output may share the first input's memory); `differentiable`; `residuals` (names of
-    what the forward returns beside y, for its VJP); `samples` (where several ops share them).
+    of inputs brought to one dtype, or None; all of them where `broadcasts`); `floats` (integers become the
+    default dtype); `view` (the output may share the first input's memory); `differentiable`; `residuals`
+    (names of what the forward returns beside y, for its VJP); `samples` (where several ops share them).
     """
 
     def declare(forward: Callable[..., Any]) -> Op:

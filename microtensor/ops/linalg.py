@@ -29,7 +29,7 @@ def _product(a: Any, b: Any) -> Any:
     return kernels.matmul(a, b) if a.dtype.kind == "f" else np.matmul(a, b)
 
 
-@op("matmul", broadcasts=True, promotes=slice(0, 0))
+@op("matmul", broadcasts=True, promotes=None)
 def matmul(a, b):
     """Y = A B on the last two axes, the leading ones broadcast          gradient: G Bᵀ, Aᵀ G
 

@@ -52,7 +52,7 @@ def mT(x: Any) -> Any:
     return permute(x, axes=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-@op("expand", view=True, broadcasts=True, promotes=slice(0, 0))
+@op("expand", view=True, broadcasts=True, promotes=None)
 def expand(x, *, shape):
     """x repeated along axes of length 1 and new leading ones, uncopied          gradient: g, summed there"""
     return np.broadcast_to(x, shape)
@@ -152,7 +152,7 @@ def put_add_vjp(g, *, index):
     return (getitem(g, index=index),)
 
 
-@op("setitem", label="assign", broadcasts=True, promotes=slice(0, 0))
+@op("setitem", label="assign", broadcasts=True, promotes=None)
 def setitem(x, value, *, index):
     """y = x, but y[index] = value          gradient: g with 0 at index, g[index]"""
     y = np.array(x)
