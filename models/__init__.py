@@ -7,7 +7,9 @@ from models.attention import (
     padding_mask,
     scaled_dot_product_attention,
 )
-from models.generate import greedy_decode
+from models.cache import KeyValueCache
+from models.generate import generate, greedy_decode
+from models.gpt import GPT, GPTConfig
 from models.positional import PositionalEncoding, sinusoidal_encoding
 from models.transformer import (
     Attention,
@@ -21,18 +23,22 @@ from models.transformer import (
 )
 
 __all__ = [
+    "GPT",
     "Attention",
     "Decoder",
     "DecoderLayer",
     "Encoder",
     "EncoderLayer",
     "FeedForward",
+    "GPTConfig",
+    "KeyValueCache",
     "MultiHeadAttention",
     "PositionalEncoding",
     "Transformer",
     "TransformerConfig",
     "causal_mask",
     "combine_masks",
+    "generate",
     "greedy_decode",
     "padding_mask",
     "scaled_dot_product_attention",

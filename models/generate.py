@@ -2,15 +2,119 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import microtensor as mt
-from microtensor import Tensor
+from microtensor import Generator, Tensor, nn
 from models.attention import padding_mask
+from models.cache import KeyValueCache
 from models.transformer import Transformer
 
-__all__ = ["greedy_decode"]
+__all__ = ["generate", "greedy_decode"]
 
 
-@mt.no_grad()
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode and nothing recorded; then each module as it was, parts may be frozen."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with mt.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def generate(
+    model: Any,
+    idx: Tensor,
+    max_new_tokens: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: Generator | None = None,
+    eos_id: int | None = None,
+    use_cache: bool = True,
+) -> Tensor:
+    """Tokens drawn from p ∝ softmax(logits / temperature), each read again as input for the next (a GPT).
+
+    temperature 0 takes the likeliest. top_k: only the k likeliest; top_p: only the likeliest that together
+    have the probability top_p (Holtzman et al. 2020, "nucleus"). A row that has drawn eos_id goes on with
+    eos_id, and when all rows have, it ends. Beyond block_size the model reads the last block_size tokens, all
+    of them at each step, because their positions move: no cache can serve there.
+
+    Shapes: idx (B, T) → (B, T + n), n ≤ max_new_tokens
+    Raises: ValueError for an empty idx, a negative temperature, top_k < 1 or top_p outside (0, 1].
+    Source: nanoGPT's `generate`, with top_p, eos_id and a key/value cache. Differs: the model is put into
+    evaluation mode meanwhile.
+    """
+    _check_sampling(idx, max_new_tokens, temperature, top_k, top_p)
+    block_size = model.config.block_size
+    ended = mt.zeros(idx.shape[0], 1, dtype=mt.bool)
+    with evaluating(model):
+        cache = KeyValueCache() if use_cache else None
+        unread = idx[:, -block_size:]
+        for _ in range(max_new_tokens):
+            if cache is not None and cache.length + unread.shape[1] > block_size:
+                cache = None
+            if cache is None:
+                unread = idx[:, -block_size:]
+            logits, _ = model(unread) if cache is None else model(unread, cache=cache)
+            token = _draw(logits[:, -1], temperature, top_k, top_p, generator)  # (B, 1)
+            if eos_id is not None:
+                token = token.masked_fill(ended, eos_id)
+                ended = ended | (token == eos_id)
+            idx, unread = mt.cat([idx, token], 1), token
+            if eos_id is not None and ended.all():
+                break
+    return idx
+
+
+def _check_sampling(idx: Tensor, n: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
+    if idx.ndim != 2 or idx.shape[1] < 1:
+        raise ValueError(
+            f"generate: idx has shape {idx.shape}; give (B, T) with one token at least to start from"
+        )
+    if n < 0 or not 0 <= temperature < math.inf:
+        raise ValueError(
+            f"generate: max_new_tokens is {n}, temperature {temperature}; make them finite and at least 0"
+        )
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"generate: top_k is {top_k}; keep at least 1 token, or leave it out")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"generate: top_p is {top_p}; give a probability above 0, up to 1, or leave it out")
+
+
+def _draw(
+    logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: Generator | None
+) -> Tensor:
+    """(B, V) → (B, 1): one token a row."""
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    logits = logits / temperature
+    if top_k is not None and top_k < logits.shape[-1]:
+        kept = logits.topk(top_k, dim=-1).values
+        logits = logits.masked_fill(logits < kept[:, -1:], -math.inf)
+    if top_p is not None and top_p < 1:
+        logits = _nucleus(logits, top_p)
+    return logits.softmax(-1).multinomial(1, generator=generator)
+
+
+def _nucleus(logits: Tensor, top_p: float) -> Tensor:
+    """−∞ but for the fewest tokens whose probabilities, the largest first, add up to top_p."""
+    values, order = logits.sort(dim=-1, descending=True)
+    p = values.softmax(-1)
+    beyond = p.cumsum(-1) - p >= top_p  # those before it have enough already
+    return mt.full(tuple(logits.shape), -math.inf, dtype=logits.dtype).scatter(
+        -1, order, values.masked_fill(beyond, -math.inf)
+    )
+
+
 def greedy_decode(model: Transformer, src: Tensor, max_len: int | None = None) -> Tensor:
     """The likeliest next token, again and again, until every row has ended.
 
@@ -25,9 +129,7 @@ def greedy_decode(model: Transformer, src: Tensor, max_len: int | None = None) -
         raise ValueError(
             f"greedy_decode: max_len is {max_len}; choose 1 … {c.max_len - 1}, below the model's max_len"
         )
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with evaluating(model):
         src_mask = padding_mask(src, c.pad_id)
         memory = model.encode(src, src_mask)
         ids = mt.full((src.shape[0], 1), c.bos_id)
@@ -38,7 +140,4 @@ def greedy_decode(model: Transformer, src: Tensor, max_len: int | None = None) -
             token = token.masked_fill(ended, c.pad_id)
             ids = mt.cat([ids, token], 1)
             ended = ended | (token == c.eos_id)
-    finally:
-        for module, training in modes:  # each as it was: parts of a model may be frozen in evaluation mode
-            module.training = training
     return ids[:, 1:]

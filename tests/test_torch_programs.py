@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import microtensor as mt
+from models import GPT, GPTConfig
 
 torch = pytest.importorskip("torch")
 
@@ -110,3 +111,23 @@ def test_a_fresh_model_starts_at_the_loss_of_guessing(monkeypatch):
     ours = load("nanogpt", mt, monkeypatch).run(None, True)
     assert abs(ours["losses"][0] - np.log(11)) < 0.1
     assert ours["losses"][-1] < ours["losses"][0]
+
+
+def test_our_gpt_is_nanogpt(monkeypatch):
+    theirs = load("nanogpt", torch, monkeypatch)
+    torch.manual_seed(0)
+    there = theirs.GPT(theirs.GPTConfig(flash=True)).double()
+    here = GPT(GPTConfig(block_size=16, vocab_size=11, n_layer=2, n_head=2, n_embd=16)).double()
+    state = {name: mt.tensor(value.numpy()) for name, value in there.state_dict().items()}
+    assert not any(here.load_state_dict(state))  # no name is missing, none is unexpected
+    ids = np.random.default_rng(0).integers(0, 11, (3, 17))
+    x, y = ids[:, :-1].copy(), ids[:, 1:].copy()
+    y[0, :2] = -1
+    logits, loss = here(mt.tensor(x), mt.tensor(y))
+    wanted, there_loss = there(torch.tensor(x), torch.tensor(y))
+    loss.backward()
+    there_loss.backward()
+    np.testing.assert_allclose(logits.numpy(force=True), wanted.detach().numpy(), rtol=0, atol=1e-12)
+    gradients = {name: p.grad.numpy() for name, p in there.named_parameters()}
+    for name, p in here.named_parameters():
+        np.testing.assert_allclose(p.grad.numpy(), gradients[name], rtol=0, atol=1e-13, err_msg=name)

@@ -1,0 +1,201 @@
+"""GPT: a decoder that predicts the next token, with nanoGPT's parameter names, initialisation and interface.
+
+Radford et al. 2019 (GPT-2), §2.3: the paper's decoder without attention to an encoder, LayerNorm before each
+sub-layer and once more at the end, learned positions, GELU. Its attention is the lecture's, causally masked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import microtensor as mt
+import microtensor.nn.functional as F
+from microtensor import Tensor, nn, optim, viz
+from models.attention import CONCAT, causal_mask, scaled_dot_product_attention
+from models.cache import KeyValueCache
+from models.generate import generate
+
+__all__ = ["GPT", "GPTConfig"]
+
+
+@dataclass
+class GPTConfig:
+    """The sizes of a GPT; the defaults are GPT-2's smallest (its 50,257 tokens rounded up to 64 · 786).
+
+    block_size: the longest sequence, in tokens. bias: in Linear and LayerNorm, as in GPT-2.
+    """
+
+    block_size: int = 1024
+    vocab_size: int = 50304
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    dropout: float = 0.0
+    bias: bool = True
+
+
+class CausalSelfAttention(nn.Module):
+    """MultiHead(x, x, x), each position attending to itself and the past; Q, K, V from one product.
+
+    Shapes: (B, T, C) → the same. Source: the paper, §3.2.2 and §3.2.3; nanoGPT's names.
+    """
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        C = config.n_embd
+        if config.n_head < 1 or C % config.n_head:
+            raise ValueError(
+                f"GPT: n_embd {C} is not divisible by n_head {config.n_head}; choose one of its divisors"
+            )
+        self.n_head, self.dropout = config.n_head, config.dropout
+        self.c_attn = nn.Linear(C, 3 * C, bias=config.bias)
+        self.c_proj = nn.Linear(C, C, bias=config.bias)
+
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
+        """(B, T, C) → (B, T, C); with a cache, x holds the positions after those that it has read."""
+        B, T, C = x.shape
+        H, D = self.n_head, C // self.n_head
+        q, k, v = (
+            part.reshape(B, T, H, D).transpose(1, 2) for part in self.c_attn(x).split(C, dim=2)
+        )  # (B, H, T, D) each
+        if cache is not None:
+            k, v = cache.extend(layer, k, v)  # (B, H, S, D)
+        p = self.dropout if self.training else 0.0
+        if viz.is_recording():
+            y, _ = scaled_dot_product_attention(q, k, v, causal_mask(T), p)
+        elif cache is None or cache.length == 0:
+            y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+        else:  # query t is position length + t: it sees every key up to that
+            mask = mt.ones(T, k.shape[2], dtype=mt.bool).tril(cache.length) if T > 1 else None
+            y = F.scaled_dot_product_attention(q, k, v, mask, p)
+        with viz.fold("concat", *CONCAT, lane="O", H=y):
+            y = y.transpose(1, 2).reshape(B, T, C)  # (B, T, C)
+        return F.dropout(self.c_proj(y), self.dropout, self.training)
+
+
+class MLP(nn.Module):
+    """GELU(x W_1 + b_1) W_2 + b_2, GELU in its tanh form.
+
+    Shapes: (B, T, C) → the same. Source: Radford et al. 2019; the paper, eq. 2, has ReLU.
+    """
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
+        self.gelu = nn.GELU(approximate="tanh")
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C) → (B, T, C)"""
+        y: Tensor = self.dropout(self.c_proj(self.gelu(self.c_fc(x))))
+        return y
+
+
+class Block(nn.Module):
+    """z = x + Attention(LayerNorm(x)); out = z + MLP(LayerNorm(z)).
+
+    Shapes: (B, T, C) → the same. Source: Radford et al. 2019, §2.3. The paper has LayerNorm after the sum.
+    """
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.attn = CausalSelfAttention(config)
+        self.ln_2 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
+        """(B, T, C) → (B, T, C)"""
+        x = x + self.attn(self.ln_1(x), cache, layer)
+        y: Tensor = x + self.mlp(self.ln_2(x))
+        return y
+
+
+class GPT(nn.Module):
+    """p(token t + 1 | tokens 0 … t) = softmax(logits_t), the logits by the transposed embedding.
+
+    Called as (idx, targets=None) → (logits, loss); targets of −1 do not count.
+    Shapes: idx and targets (B, T) → logits (B, T, V) and the mean cross entropy; without targets the logits
+    (B, 1, V) of the last position, and None.
+    Raises: ValueError for a sequence longer than block_size, or n_embd that n_head does not divide.
+    Source: Radford et al. 2019, §2.3; names, initialisation and interface of nanoGPT.
+    """
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(config.vocab_size, config.n_embd),
+                "wpe": nn.Embedding(config.block_size, config.n_embd),
+                "drop": nn.Dropout(config.dropout),
+                "h": nn.ModuleList([Block(config) for _ in range(config.n_layer)]),
+                "ln_f": nn.LayerNorm(config.n_embd, bias=config.bias),
+            }
+        )
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.transformer.wte.weight = self.lm_head.weight  # Press & Wolf 2017; the paper, §3.4
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """N(0, 0.02²); what is added to the residual stream smaller, by the √ of how often (GPT-2, §2.3)."""
+        for name, parameter in self.named_parameters():
+            if name.endswith("c_proj.weight"):
+                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * self.config.n_layer))
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif "ln_" not in name:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(
+        self, idx: Tensor, targets: Tensor | None = None, cache: KeyValueCache | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """(B, T) → (logits, loss); with a cache, idx holds the tokens after those that it has read."""
+        start = 0 if cache is None else cache.length
+        T = idx.shape[1]
+        if start + T > self.config.block_size:
+            raise ValueError(
+                f"GPT: a sequence of {start + T} tokens, but block_size is {self.config.block_size}; give "
+                f"its last {self.config.block_size} tokens, or make block_size larger"
+            )
+        parts: Any = self.transformer
+        x = parts.drop(parts.wte(idx) + parts.wpe(mt.arange(start, start + T)))  # (B, T, C)
+        for layer, block in enumerate(parts.h):
+            x = block(x, cache, layer)
+        if cache is not None:
+            cache.advance(T)
+        x = parts.ln_f(x)
+        if targets is None:
+            return self.lm_head(x[:, -1:]), None  # (B, 1, V)
+        logits = self.lm_head(x)  # (B, T, V)
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+
+    def generate(
+        self,
+        idx: Tensor,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """idx (B, T) and max_new_tokens more: `models.generate` under nanoGPT's name."""
+        return generate(self, idx, max_new_tokens, temperature=temperature, top_k=top_k, **options)
+
+    def get_num_params(self, non_embedding: bool = True) -> int:
+        """How many numbers are trained; position embeddings are left out, as in nanoGPT."""
+        total = sum(p.numel() for p in self.parameters())
+        return total - self.transformer.wpe.weight.numel() if non_embedding else total
+
+    def configure_optimizers(
+        self, weight_decay: float, learning_rate: float, betas: tuple[float, float], device_type: str = "cpu"
+    ) -> optim.AdamW:
+        """AdamW that decays matrices and embeddings alone, not biases and LayerNorms, as nanoGPT does."""
+        trained = [p for p in self.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+            {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return optim.AdamW([g for g in groups if g["params"]], lr=learning_rate, betas=betas)
