@@ -207,7 +207,8 @@ def test_all_attention_weights_are_returned_on_request():
     model = small_model().eval()
     src, tgt = ids([5, 3, 4, 0]), ids([1, 4, 5])
     logits, weights = model(src, tgt, return_attention=True)
-    assert (logits == model(src, tgt)).all()
+    # without the weights attention is one kernel, which adds up in another order
+    np.testing.assert_allclose(logits.detach().array, model(src, tgt).detach().array, rtol=1e-4, atol=1e-5)
     assert [w.shape for w in weights.encoder] == [(1, 2, 4, 4)] * 2
     assert [w.shape for w in weights.decoder] == [(1, 2, 3, 3)] * 2
     assert [w.shape for w in weights.cross] == [(1, 2, 3, 4)] * 2

@@ -32,6 +32,7 @@ from microtensor.nn.pointwise import (
     softplus,
     tanh,
 )
+from microtensor.random import default_generator
 from microtensor.tensor import Tensor
 
 __all__ = [
@@ -286,20 +287,30 @@ def scaled_dot_product_attention(
     refuse_integers(who, query)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{who}: is_causal with an attn_mask; combine them into one mask")
-    _check_attention(who, query, key, value)
-    scores = query @ key.mT * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)  # (..., T, S)
-    if is_causal:
-        attn_mask = engine.make(np.tri(*scores.shape[-2:], dtype=bool), None, None)
+    lead = _check_attention(who, query, key, value)
+    if not 0.0 <= check_number(who, "dropout_p", dropout_p) <= 1.0:
+        raise ValueError(f"{who}: dropout_p is {dropout_p}; it is the probability to drop, between 0 and 1")
     if attn_mask is not None:
-        _check_mask(who, attn_mask, scores.shape)
-        if attn_mask.dtype == np.bool_:
-            scores = scores.masked_fill(~attn_mask, -math.inf)
-        else:
-            scores = scores + attn_mask.to(scores.dtype)  # a float64 mask would widen float32 scores
-    return dropout(scores.softmax(-1), dropout_p) @ value  # (..., T, E)
+        _check_mask(who, attn_mask, (*lead, query.shape[-2], key.shape[-2]))
+        if attn_mask.dtype != np.bool_:
+            attn_mask = attn_mask.to(query.dtype)  # a float64 mask would widen float32 scores
+    query, key, value = (
+        x if x.shape[:-2] == lead else x.expand(*lead, *x.shape[-2:]) for x in (query, key, value)
+    )
+    return ops.attention(  # type: ignore[no-any-return]
+        query,
+        key,
+        value,
+        attn_mask,
+        scale=1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale),
+        causal=bool(is_causal),
+        dropout_p=float(dropout_p),
+        seed=int(default_generator.numpy.integers(2**63)) if dropout_p else 0,
+    )
 
 
-def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> None:
+def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    """The axes before the last two, broadcast."""
     shapes = f"query {query.shape}, key {key.shape} and value {value.shape}"
     if min(query.ndim, key.ndim, value.ndim) < 2:
         raise ValueError(f"{who}: {shapes}; each needs two axes at least, (..., length, width)")
@@ -307,6 +318,10 @@ def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> Non
         raise ValueError(f"{who}: {shapes}: query and key differ in width; make their last axes equal")
     if key.shape[-2] != value.shape[-2]:
         raise ValueError(f"{who}: {shapes}: key and value differ in length; give one value for each key")
+    try:
+        return np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    except ValueError:
+        raise ValueError(f"{who}: {shapes}: axes before the last two must be equal or 1") from None
 
 
 def _check_mask(who: str, mask: Tensor, want: tuple[int, ...]) -> None:
