@@ -88,7 +88,8 @@ def _files() -> set[str]:
     return {name for name in os.listdir() if not name.startswith((".", "__pycache__"))}
 
 
-CHANGED_BY_OTHERS = {"PYTEST_CURRENT_TEST", "GOMP_SPINCOUNT"}  # the second when the first kernel is loaded
+# the second when the first kernel is loaded, the third by PyTorch when it first needs its compiler (norm)
+CHANGED_BY_OTHERS = {"PYTEST_CURRENT_TEST", "GOMP_SPINCOUNT", "TORCHINDUCTOR_CACHE_DIR"}
 STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {  # how to look, how to put it back
     "this thread's mode": (lambda: dict(mode.__dict__), lambda before: mode.__dict__.update(before)),
     "the default dtype": (mt.get_default_dtype, mt.set_default_dtype),
