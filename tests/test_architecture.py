@@ -209,7 +209,7 @@ ROOMS = {
     "optim": 600,
     "profiler": 430,
     "testing": 700,
-    "train": 1100,  # a run is never lost: files, locks, logs, resuming
+    "train": 1150,  # a run is never lost: files, locks, logs, resuming
     "utils": 10,
     "viz": 2000,
 }

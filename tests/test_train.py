@@ -371,7 +371,7 @@ def test_the_log_has_one_json_line_per_logged_step(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert lines == history
     assert [line["step"] for line in lines] == [5, 10, 12]
-    assert set(lines[0]) == {"step", "loss", "lr", "grad_norm", "tokens_per_second"}
+    assert set(lines[0]) == {"step", "loss", "lr", "grad_norm", "tokens_per_second", "peak_memory"}
     assert lines[0]["lr"] == pytest.approx(optim.lr_scheduler.noam(16, 5)(5))
 
 

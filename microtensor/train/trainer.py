@@ -19,6 +19,7 @@ from microtensor.mode import no_grad
 from microtensor.nn import Module
 from microtensor.nn.utils import clip_grad_norm_
 from microtensor.tensor import Tensor
+from microtensor.train.allocator import peak_memory
 from microtensor.train.checkpoint import check_checkpoint, load_checkpoint, save_checkpoint
 from microtensor.train.folder import CheckpointFolder, mark_of
 from microtensor.train.generators import Generators
@@ -29,7 +30,7 @@ from microtensor.train.stream import BatchStream
 
 __all__ = ["Trainer"]
 
-OWN_NAMES = frozenset(("step", "loss", "lr", "grad_norm", "tokens_per_second"))  # of a record in the log
+OWN_NAMES = frozenset(("step", "loss", "lr", "grad_norm", "tokens_per_second", "peak_memory"))  # of a record
 
 
 class Trainer:
@@ -270,7 +271,8 @@ class Trainer:
 
     def _record(self, report: Report, result: dict[str, float]) -> None:
         record = {"step": self.step, "loss": self.loss, "lr": self.lr}
-        extra = {"grad_norm": self.grad_norm, "tokens_per_second": self._meter.rate}
+        extra = {"grad_norm": self.grad_norm, "tokens_per_second": self._meter.rate,
+                 "peak_memory": peak_memory()}  # fmt: skip
         record |= {name: value for name, value in extra.items() if value is not None}
         self.history.append(record | result)
         report.write(record | result)
