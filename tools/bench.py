@@ -1,90 +1,89 @@
-"""Speed beside the rivals: `python tools/bench.py gemm [--threads 1] [--rounds 5] [--json FILE]`.
+"""Speed and memory beside the rivals: `python tools/bench.py [ROW …] [--quick] [--threads N] [--json FILE]`.
 
-Every rival runs in a process of its own, because thread pools in one process fight for the cores. The rounds
-take turns, so that a noisy minute hits everybody; the minimum tells what the code can do, the median what it
-did. NumPy's BLAS starts with OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE removed: they can make it slower.
+Without a name every row is measured but the main job (`dates`, or --all). Every rival runs in a process of
+its own, because thread pools in one process fight for the cores. The rounds take turns, so that a noisy
+minute hits everybody; the least time tells what the code can do, the median what it did. A ratio is our time
+(or memory) over the better rival's; "noise" is how far that rival's rounds lay from its best one: a ratio
+within it says nothing. NumPy's BLAS starts with OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE removed, which can
+make it slower.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RIVALS = ["microtensor", "numpy"] + ["torch"] * (find_spec("torch") is not None)
+sys.path.insert(0, str(ROOT))
+
+from tools.benchmarks import cases, probes  # noqa: E402
+
 HANDICAPS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-SAMPLE_SECONDS = 0.001  # a sample repeats a fast call for so long: less than a turn of the scheduler
-ROUND_SECONDS = 0.02  # for one case
-
-Case = tuple[str, float, Callable[[], object]]  # its name, floating-point operations in a call, the call
-
-
-def gemm(rival: str) -> Iterator[Case]:
-    """C = A B: the products of a small Transformer, squares, ragged edges and batches; nt, tn: transposed."""
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    plain = [(768, 128, 384), (768, 128, 512), (768, 512, 128), (768, 128, 65), (128, 1920, 512)]
-    plain += [(n, n, n) for n in (1024, 512, 64, 16)] + [(100, 77, 33), (1, 128, 512)]
-    shapes: list[tuple[tuple[int, ...], int, int, int]] = [((), *shape) for shape in plain]
-    shapes += [((256,), 30, 32, 30), ((256,), 30, 30, 32), ((64, 4), 64, 32, 64)]
-    for batch, m, k, n in shapes:
-        for layout in ("nn", "nt", "tn"):
-            a = rng.standard_normal((*batch, m, k), dtype=np.float32)
-            b = rng.standard_normal((*batch, k, n), dtype=np.float32)
-            if layout == "tn":
-                a = a.swapaxes(-1, -2).copy().swapaxes(-1, -2)
-            if layout == "nt":
-                b = b.swapaxes(-1, -2).copy().swapaxes(-1, -2)
-            name = " ".join([layout, "×".join(map(str, batch)) or "1", f"({m}, {k}, {n})"])
-            operations = 2.0 * np.prod(batch) * m * k * n
-            yield name, operations, _product(rival, a, b)
+LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "MICROTENSOR_NUM_THREADS")
+SAMPLE_SECONDS = 0.0003  # a sample repeats a fast call for so long: much less than a turn of the scheduler
+ROUND_SECONDS = 0.03  # for one case
+ROUNDS, QUICK_ROUNDS = 15, 5
 
 
-def _product(rival: str, a: Any, b: Any) -> Callable[[], object]:
-    if rival == "microtensor":
-        from microtensor import kernels
+@dataclass(frozen=True)
+class Row:
+    """A timed row of the table: a benchmark, what its ratio should be at most, and on how many threads."""
 
-        return lambda: kernels.matmul(a, b)
-    if rival == "numpy":
-        return lambda: a @ b
-    import torch
+    benchmark: str
+    target: float
+    threads: int | None = None  # all, if not said
 
-    ta, tb = torch.from_numpy(a), torch.from_numpy(b)
-    return lambda: ta @ tb
+    @property
+    def name(self) -> str:
+        return self.benchmark if self.threads is None else f"{self.benchmark} on {self.threads}"
 
 
-BENCHMARKS: dict[str, Callable[[str], Iterator[Case]]] = {"gemm": gemm}
+TIMED = [Row("nanogpt", 1.0), Row("tiny", 1.0), Row("10.7M", 1.0), Row("encoder-decoder", 1.0)]
+TIMED += [Row("gemm", 1.0), Row("gemm", 1.0, threads=1), Row("fused", 1.0), Row("dispatch", 1.0, threads=1)]
+EXTRA = [Row("layouts", 1.0), Row("layouts", 1.0, threads=1)]  # by name only
+PROBED: dict[str, Callable[[list[str], bool], list[probes.Line]]] = {
+    "memory": probes.memory,
+    "attention": probes.attention,
+    "start": probes.start,
+    "dates": probes.dates,
+}
+DISPATCH = {"a + b": 1.0, "a * b": 1.0, "chain": 1.0, "chain and its backward": 0.6}  # over PyTorch's time
+OVER_NUMPY = {"chain": 2.0, "chain and its backward": 5.0}  # µs over NumPy's, an op: forward 2, backward 3
+
+
+# --- a rival's process --------------------------------------------------------------------------------------
 
 
 def work(benchmark: str, rival: str, threads: int) -> None:
-    """A rival's process: for every line on stdin one round, answered by a JSON list of samples per case."""
-    sys.path.insert(0, str(ROOT))
+    """For every line on stdin one round, answered by a JSON list of samples per case."""
     if rival == "torch":
         import torch
 
         torch.set_num_threads(threads)
-    cases = []
-    for name, operations, call in BENCHMARKS[benchmark](rival):
-        call()  # compile
+    calls = []
+    for name, operations, call in cases.BENCHMARKS[benchmark](rival):
+        first = call()  # compiles; of training steps the loss, by which the rivals are compared
         start = time.perf_counter()
         call()
-        cases.append((call, max(1, int(SAMPLE_SECONDS / (time.perf_counter() - start)))))
-        print(json.dumps([name, operations]), flush=True)
+        calls.append((call, max(1, int(SAMPLE_SECONDS / (time.perf_counter() - start)))))
+        loss = first.item() if benchmark in cases.GPTS else None  # type: ignore[attr-defined]
+        print(json.dumps([name, operations, loss]), flush=True)
     print("ready", flush=True)
     for _ in sys.stdin:
-        print(json.dumps([_seconds(call, repeats) for call, repeats in cases]), flush=True)
+        print(json.dumps([_seconds(call, repeats) for call, repeats in calls]), flush=True)
 
 
 def _seconds(call: Callable[[], object], repeats: int) -> list[float]:
@@ -99,14 +98,15 @@ def _seconds(call: Callable[[], object], repeats: int) -> list[float]:
 
 
 class Worker:
+    """A rival's process, seen from here."""
+
     def __init__(self, benchmark: str, rival: str, threads: int) -> None:
-        limits = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "MICROTENSOR_NUM_THREADS")
         env = {key: value for key, value in os.environ.items() if key not in HANDICAPS}
-        env |= dict.fromkeys(limits, str(threads))
+        env |= dict.fromkeys(LIMITS, str(threads))
         command = [sys.executable, __file__, benchmark, "--threads", str(threads), "--worker", rival]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True)
-        self.cases: list[tuple[str, float]] = []
+        self.cases: list[tuple[str, float, float | None]] = []
         while (line := self._line()) != "ready":
             self.cases.append(tuple(json.loads(line)))
 
@@ -130,57 +130,166 @@ class Worker:
         self.process.communicate()
 
 
+# --- rounds, and what they say ------------------------------------------------------------------------------
+
+
 def measure(benchmark: str, threads: int, rounds: int) -> list[dict[str, Any]]:
+    """For each case the times of each rival: least, median, and the spread of the best of its rounds."""
+    rivals = cases.rivals_of(benchmark)
     with ExitStack() as stack:
-        workers = {r: stack.enter_context(Worker(benchmark, r, threads)) for r in RIVALS}
+        workers = {r: stack.enter_context(Worker(benchmark, r, threads)) for r in rivals}
+        _same_losses(workers)
         results = [{rival: worker.round() for rival, worker in workers.items()} for _ in range(rounds)]
-        cases = workers[RIVALS[0]].cases
+        found = workers[rivals[0]].cases
     rows = []
-    for i, (name, operations) in enumerate(cases):
-        row: dict[str, Any] = {"case": name, "operations": operations}
-        for rival in RIVALS:
-            seconds = [sample for result in results for sample in result[rival][i]]
-            row[rival] = {"min_seconds": min(seconds), "median_seconds": statistics.median(seconds)}
-        rows.append(row)
+    for i, (name, operations, _) in enumerate(found):
+        times = {}
+        for rival in rivals:
+            best = [min(result[rival][i]) for result in results]
+            everything = [sample for result in results for sample in result[rival][i]]
+            median = statistics.median(everything)
+            times[rival] = {
+                "min": min(best),
+                "median": median,
+                "spread": statistics.median(best) / min(best) - 1,
+            }
+        rows.append({"case": name, "operations": operations, "rivals": times})
     return rows
 
 
-def report(rows: list[dict[str, Any]]) -> None:
-    """Gigaoperations per second, best (median), and our speed over each rival's, from the best times."""
-    ours, *others = RIVALS
-    heads = "".join(f"{rival:>18}" for rival in RIVALS) + "".join(f"{'/ ' + r:>9}" for r in others)
-    print(f"{'case':<26}{heads}")
-    for row in rows:
-        line = f"{row['case']:<26}"
-        for rival in RIVALS:
-            best, median = (row["operations"] / row[rival][f"{k}_seconds"] / 1e9 for k in ("min", "median"))
-            line += f"{best:>9.1f} ({median:6.1f})"
-        for rival in others:
-            line += f"{row[rival]['min_seconds'] / row[ours]['min_seconds']:>9.2f}"
-        print(line)
+def _same_losses(workers: dict[str, Worker]) -> None:
+    """The same model from the same weights: the first losses are equal but for rounding."""
+    losses = {r: [loss for *_, loss in worker.cases if loss is not None] for r, worker in workers.items()}
+    for rival, values in losses.items():
+        if not all(map(lambda a, b: math.isclose(a, b, rel_tol=1e-4), values, losses["microtensor"])):
+            raise RuntimeError(f"bench: {rival} starts at losses {values}, we at {losses['microtensor']}")
+
+
+def better(times: dict[str, Any], against: str | None = None) -> str | None:
+    """The rival with the least time."""
+    others = [r for r in times if r != "microtensor" and against in (None, r)]
+    return min(others, key=lambda r: times[r]["min"], default=None)
+
+
+def summary(row: Row, rows: list[dict[str, Any]]) -> list[probes.Line]:
+    """The lines of the table: one a case, or for products their geometric mean and the worst of them."""
+    if row.benchmark == "dispatch":
+        return [line for case in rows for line in _dispatch(case)]
+    lines = [_line(f"{row.name}: {c['case']}" if len(rows) > 1 else row.name, c, row.target) for c in rows]
+    if row.benchmark not in ("gemm", "fused") or any(line["rival"] is None for line in lines):
+        return lines
+    mean = dict(lines[0], row=f"{row.name}: geometric mean", against="", gflops=None)
+    for key in ("ours", "rival", "ratio", "median", "noise"):
+        mean[key] = statistics.geometric_mean([max(line[key], 1e-9) for line in lines])
+    mean["ok"] = mean["ratio"] <= row.target
+    return [*lines, mean]
+
+
+def _line(
+    name: str, case: dict[str, Any], target: float, against: str | None = None, scale: float = 1e3
+) -> Any:
+    times, rival = case["rivals"], better(case["rivals"], against)
+    ours = times["microtensor"]
+    theirs = None if rival is None else times[rival]
+    line = probes.line(name, ours["min"] * scale, None, "ms" if scale == 1e3 else "µs", target, rival or "")
+    line |= {"ratio": None, "ok": None, "gflops": case["operations"] / ours["min"] / 1e9 or None}
+    if theirs is not None:
+        ratio = ours["min"] / theirs["min"]
+        line |= {"rival": theirs["min"] * scale, "ratio": ratio, "ok": ratio <= target}
+        line |= {"median": ours["median"] / theirs["median"], "noise": theirs["spread"]}
+    return line
+
+
+def _dispatch(case: dict[str, Any]) -> list[probes.Line]:
+    name, times = case["case"], case["rivals"]
+    scale = 1e6 / (200 if name in OVER_NUMPY else 1)
+    lines = [_line(f"dispatch: {name}", case, DISPATCH[name], "torch", scale)]
+    if name in OVER_NUMPY:
+        over = (times["microtensor"]["min"] - times["numpy"]["min"]) * scale
+        lines.append(probes.line(f"dispatch: {name}, over NumPy", over, None, "µs", OVER_NUMPY[name]))
+    return lines
+
+
+def show(lines: list[probes.Line], peak: float | None = None) -> None:
+    """The lines as a table; peak: the machine's GFLOP/s, to say what share of it was reached."""
+    for line in lines:
+        rival = "" if line["rival"] is None else f"{line['rival']:.4g} {line['unit']}"
+        ratio, median = (f"{v:.2f}" if (v := line.get(k)) is not None else "" for k in ("ratio", "median"))
+        noise = f"{line['noise']:.0%}" if line.get("noise") is not None else ""
+        speed = f"{line['gflops']:.0f}" if line.get("gflops") else ""
+        share = f"{line['gflops'] / peak:.0%}" if speed and peak else ""
+        ok = {True: "yes", False: "NO", None: ""}[line["ok"]]
+        ours = f"{line['ours']:.4g} {line['unit']}"
+        print(f"{line['row']:<46}{ours:>12}{rival:>12} {line['against']:<6}{ratio:>7}{median:>8}"
+              f"{noise:>7}{line['target']:>8}{ok:>5}{speed:>8}{share:>6}", flush=True)  # fmt: skip
+
+
+HEAD = f"{'row':<46}{'ours':>12}{'rival':>12} {'':<6}{'ratio':>7}{'median':>8}{'noise':>7}{'target':>8}"
+
+
+def peak_of(threads: int) -> float:
+    """GFLOP/s of the best product of two (1024, 1024) matrices that anybody here computes."""
+    operations = 2.0 * 1024**3
+    times = []
+    for rival in cases.rivals_of("gemm"):
+        with Worker("peak", rival, threads) as worker:
+            times += [min(worker.round()[0]) for _ in range(3)]
+    return operations / min(times) / 1e9
+
+
+def run(names: list[str], everything: bool, quick: bool, threads: int, rounds: int) -> dict[str, Any]:
+    """Measure the named rows (all if none) and print them as they come."""
+    chosen = [row for row in (TIMED + EXTRA if names else TIMED) if not names or row.benchmark in names]
+    probed = [name for name in PROBED if name in names or (not names and (everything or name != "dates"))]
+    peaks = {n: peak_of(n) for n in {row.threads or threads for row in chosen}}
+    busy = os.getloadavg()[0]
+    if busy > 0.5:
+        print(
+            f"others keep {busy:.1f} of {os.cpu_count()} cores busy; with all threads, barriers wait for them"
+        )
+    print(HEAD + f"{'ok?':>5}{'GFLOP/s':>8}{'peak':>6}")
+    lines: list[probes.Line] = []
+    details: dict[str, Any] = {}
+    for row in chosen:
+        n = row.threads or threads
+        details[row.name] = measure(row.benchmark, n, rounds)
+        found = summary(row, details[row.name])
+        show(found, peaks[n])
+        lines += found
+    frameworks = ["microtensor", *(["torch"] if find_spec("torch") is not None else [])]
+    for name in probed:
+        found = PROBED[name](frameworks, quick)
+        show(found)
+        lines += found
+    if not names and find_spec("models.gpt") is None:
+        print("generation: skipped, there is no models.gpt yet")
+    for n, peak in sorted(peaks.items()):
+        print(f"peak: the best product of two (1024, 1024) matrices on {n} threads, {peak:.0f} GFLOP/s")
+    return {"lines": lines, "cases": details, "peaks": peaks}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("benchmark", choices=BENCHMARKS)
+    rows = [*dict.fromkeys(row.benchmark for row in TIMED + EXTRA), *PROBED]
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(rows))
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for every rival (default: all)")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, help=f"default: {ROUNDS}, with --quick {QUICK_ROUNDS}")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: two minutes for all rows")
+    parser.add_argument("--all", action="store_true", help="the main job as well, a minute more")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(options.benchmark, options.worker, options.threads)
+        work(options.rows[0], options.worker, options.threads)
         return
-    rows = measure(options.benchmark, options.threads, options.rounds)
-    report(rows)
+    unknown = set(options.rows) - set(rows)
+    if unknown:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; choose among {', '.join(rows)}")
+    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    result = run(options.rows, options.all, options.quick, options.threads, rounds)
     if options.json:
         machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-        result = {
-            "benchmark": options.benchmark,
-            "threads": options.threads,
-            "machine": machine,
-            "rows": rows,
-        }
+        result |= {"threads": options.threads, "rounds": rounds, "machine": machine}
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -1,0 +1,128 @@
+"""The benchmark tool measures what it says; how fast anything is is no claim of a test."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HERE = [sys.executable, str(ROOT / "tools" / "bench.py")]
+
+
+@pytest.fixture(scope="module")
+def bench():
+    spec = importlib.util.spec_from_file_location("bench", ROOT / "tools" / "bench.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bench"] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def times(least, median=None, spread=0.0):
+    return {"min": least, "median": median or least, "spread": spread}
+
+
+def test_a_row_is_measured_from_end_to_end(tmp_path):
+    out = tmp_path / "figures.json"
+    command = [*HERE, "dispatch", "--rounds", "1", "--quick", "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(out.read_text())
+    assert "dispatch: a + b" in done.stdout
+    (found,) = figures["cases"].values()
+    assert [case["case"] for case in found] == ["a + b", "a * b", "chain", "chain and its backward"]
+    for case in found:
+        assert {"microtensor", "numpy"} <= set(case["rivals"])
+        assert all(0 < t["min"] <= t["median"] for t in case["rivals"].values())
+
+
+def test_an_unknown_row_is_refused_by_name():
+    done = subprocess.run([*HERE, "gem"], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 2
+    assert "no such row: gem; choose among nanogpt" in done.stderr
+
+
+def test_ratios_are_of_the_better_rival_and_the_mean_is_geometric(bench):
+    def case(name, ours, numpy, torch):
+        rivals = {
+            "microtensor": times(ours, 2 * ours),
+            "numpy": times(numpy),
+            "torch": times(torch, 4 * torch, 0.25),
+        }
+        return {"case": name, "operations": 8e9, "rivals": rivals}
+
+    lines = bench.summary(bench.Row("gemm", 1.0), [case("x", 2.0, 9.0, 4.0), case("y", 8.0, 9.0, 1.0)])
+    assert [line["ratio"] for line in lines] == pytest.approx([0.5, 8.0, 2.0])  # √(0.5 · 8)
+    assert [line["ok"] for line in lines] == [True, False, False]
+    assert lines[0]["against"] == "torch"
+    assert lines[0]["median"] == pytest.approx(4.0 / 16.0)
+    assert lines[0]["noise"] == 0.25
+    assert lines[0]["gflops"] == pytest.approx(4.0)
+
+
+def test_dispatch_is_compared_with_torch_and_counted_over_numpy(bench):
+    rivals = {"microtensor": times(800e-6), "numpy": times(200e-6), "torch": times(400e-6)}
+    of_torch, over = bench.summary(
+        bench.Row("dispatch", 1.0), [{"case": "chain", "operations": 0.0, "rivals": rivals}]
+    )
+    assert of_torch["ratio"] == pytest.approx(2.0)
+    assert over["ours"] == pytest.approx(3.0)  # 600 µs for 200 operations
+    assert not over["ok"]
+
+
+def test_without_a_rival_there_is_no_ratio(bench):
+    rows = [{"case": "nanogpt", "operations": 1e9, "rivals": {"microtensor": times(1.0)}}]
+    (line,) = bench.summary(bench.Row("nanogpt", 1.0), rows)
+    assert line["ratio"] is None
+    assert line["ok"] is None
+
+
+def test_rivals_that_compute_something_else_are_noticed(bench):
+    class Fake:
+        def __init__(self, loss):
+            self.cases = [("nanogpt", 1.0, loss)]
+
+    bench._same_losses({"microtensor": Fake(4.17), "torch": Fake(4.17 * (1 + 1e-6))})
+    with pytest.raises(RuntimeError, match="torch starts at losses"):
+        bench._same_losses({"microtensor": Fake(4.17), "torch": Fake(4.18)})
+
+
+def test_both_frameworks_run_one_text_and_compute_the_same_loss(bench):
+    pytest.importorskip("torch")
+    code = """
+import sys
+sys.path.insert(0, {root!r})
+from tools.benchmarks import cases
+step = cases.programs({rival!r}).train_gpt(cases.rng(), 2, 8, 1, 2, 16)
+print(*[step().item() for _ in range(3)])
+"""
+    losses = []
+    for rival in ("microtensor", "torch"):
+        command = [sys.executable, "-c", code.format(root=str(ROOT), rival=rival)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr
+        losses.append([float(x) for x in done.stdout.split()])
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+    assert losses[0][-1] < losses[0][0]
+
+
+@pytest.mark.parametrize("name", ["fused", "dispatch", "gemm"])
+def test_the_cases_of_a_benchmark_run(bench, name):
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from tools.benchmarks import cases
+names = [(name, call())[0] for name, _, call in cases.BENCHMARKS[{name!r}]("microtensor")]
+assert len(set(names)) == len(names) > 3, names
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
