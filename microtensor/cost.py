@@ -24,6 +24,9 @@ def flop(op: Op, shape: Shape, inputs: Sequence[Shape]) -> int:
     size = math.prod(shape)
     if op.name in PRODUCTS:
         return 2 * (inputs[0] or (0,))[-1] * size + (size if len(inputs) > 2 else 0)
+    if op.name == "attention":  # two products and a softmax for each pair of a query and a key
+        q, k, v = (s or (0, 0) for s in inputs[:3])
+        return (2 * q[-1] + 2 * v[-1] + PER_ELEMENT["softmax"]) * math.prod(q[:-1]) * k[-2]
     if op.name in REDUCTIONS:
         return math.prod(inputs[0] or (0,))
     return PER_ELEMENT.get(op.name, 1) * size

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import kernels, ops
+from microtensor.cost import flop
 from microtensor.kernels import attention as kernel
 from microtensor.testing import assert_close
 
@@ -275,3 +276,9 @@ def test_masks_that_do_not_fit_are_named():
         ops.attention(x, x, x, mt.ones(3, 3).long(), **OPTIONS)
     with pytest.raises(TypeError, match="one dtype"):
         ops.attention(x, x.double(), x, None, **OPTIONS)
+
+
+def test_the_tape_counts_both_products_and_the_softmax():
+    x = mt.ones(2, 3, 5, 4, requires_grad=True)
+    y = F.scaled_dot_product_attention(x, x, x)
+    assert flop(y.grad_fn.op, y.shape, [x.shape] * 3) == 2 * 3 * 5 * 5 * (2 * 4 + 2 * 4 + 5)
