@@ -16,6 +16,7 @@ __all__ = [
     "Dim",
     "as_axes",
     "as_axis",
+    "as_axis_of",
     "as_index",
     "as_integer",
     "as_lengths",
@@ -47,6 +48,13 @@ def as_axis(who: str, tensor: Any, dim: int, keepdim: bool = False, new: int = 0
     if not -n <= dim < n:
         raise IndexError(f"{who}: dim {dim} is out of range for shape {tensor.shape}; use {-n} … {n - 1}")
     return int(dim) % n
+
+
+def as_axis_of(who: str, x: Any, dim: int) -> int:
+    """as_axis of what must have one: a 0-d tensor is refused."""
+    if not x.ndim:
+        raise IndexError(f"{who}: a 0-d tensor has no axis {dim}; make it one with reshape(1)")
+    return as_axis(who, x, dim)
 
 
 def as_axes(who: str, tensor: Any, dim: Dim, keepdim: bool = False) -> tuple[int, ...] | None:
