@@ -151,11 +151,11 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
 
 def _accumulate(leaf: Any, g: Any, ours: bool) -> bool:
     """leaf.grad += g. True if that makes it a sum over two changes of the leaf: was zero_grad() forgotten?"""
-    total, updates, grown = leaf.grad, 0, False
+    total, updates, grown = leaf._grad, 0, False
     if total is None:
-        leaf.grad = total = _owned(g, ours)
+        leaf._grad = total = _owned(g, ours)
     elif isinstance(g, engine.Tensor):  # create_graph: it is part of a graph, never changed in place
-        leaf.grad = total = total + g
+        leaf._grad = total = total + g
     elif total.grad_fn is None and total.array.flags.writeable:
         at, updates = getattr(total, "summed", (leaf.version[0], 0))
         if at != leaf.version[0]:  # the leaf has other values than at the last backward
@@ -164,7 +164,7 @@ def _accumulate(leaf: Any, g: Any, ours: bool) -> bool:
         total.array += g
         mark_changed(total.version)
     else:
-        leaf.grad = total = engine.make(total.array + g, None, None)
+        leaf._grad = total = engine.make(total.array + g, None, None)
     total.summed = leaf.version[0], updates
     return grown and updates == 2
 

@@ -297,6 +297,12 @@ def refresh(view: Any) -> None:
     if view.version is not base.version:  # the base has other memory since: this is no view any more
         view.base = None
     elif base.grad_fn is not entry and mode.grad:
+        if view.grad_fn is None and entry is not None:
+            raise RuntimeError(
+                f"view: one of shape {view.shape}, taken under no_grad, of a tensor that was changed in place at "
+                f"{line_of(base.version[1])}: does a gradient flow through it? take it while recording, or "
+                f"detach() it"
+            )
         flat = registry["reshape"](base, shape=(-1,))
         now = registry["getitem"](flat, index=memory.places(view.array, base.array))
         adopt(view, now)

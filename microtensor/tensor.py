@@ -41,14 +41,14 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     """
 
     __slots__ = (
-        *("__weakref__", "_requires_grad", "array", "base", "grad", "grad_fn", "hooks", "name", "summed"),
+        *("__weakref__", "_grad", "_requires_grad", "array", "base", "grad_fn", "hooks", "name", "summed"),
         "version",
     )
     __array_priority__ = 1000  # NumPy's binary operators hand over to ours: ndarray ∘ tensor is a tensor
     __array_ufunc__ = None
 
     array: Array
-    grad: Tensor | None
+    _grad: Tensor | None
     grad_fn: Entry | None
     hooks: Hooks  # of a leaf: set only if there are some
     name: str | None  # what drawings call it; None for most tensors
@@ -230,7 +230,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
             )
         copied = _make(self.array.copy(), None, None, type(self))
         copied._requires_grad, copied.name = self._requires_grad, self.name
-        copied.grad = None if self.grad is None else self.grad.clone()
+        copied._grad = None if self._grad is None else self._grad.clone()
         memo[id(self)] = copied
         return copied
 
@@ -260,7 +260,7 @@ def _make(
     t.array = array
     t.grad_fn = entry
     t._requires_grad = entry is not None
-    t.grad = t.name = t.base = None
+    t._grad = t.name = t.base = None
     if base is None:
         t.version = [0]
     else:

@@ -200,7 +200,7 @@ def test_the_evening_path_is_read_in_an_evening():
 
 # Lines of code that each room may have. What a room gains it pays for by becoming simpler, or says why here.
 ROOMS = {
-    "": 1920,  # engine, walk, tensor and what makes and lists tensors
+    "": 1940,  # engine, walk, tensor and what makes and lists tensors
     "data": 650,
     "kernels": 1750,  # attention is 620: two passes of one fused op, and its vector code twice (Python, LLVM)
     "methods": 1390,  # PyTorch's names: the interface alone is as large as the engine

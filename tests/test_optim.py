@@ -258,20 +258,14 @@ def test_a_parameter_in_two_groups_is_refused():
         optim.SGD([{"params": [p]}, {"params": [p], "lr": 0.1}])
 
 
-def test_a_gradient_of_another_shape_is_refused():
-    p = leaf([1.0, 2.0])
-    give(p, [[1.0, 2.0]])
-    with pytest.raises(ValueError, match=r"\(1, 2\)"):
-        optim.AdamW([p]).step()
-
-
 @pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
-@pytest.mark.parametrize("bad", [[[1.0, 2.0]], [1.0]])
+@pytest.mark.parametrize("bad", [mt.ones(1, 2), mt.ones(2, dtype=mt.float32)])
 def test_a_refused_step_leaves_every_parameter_as_it_was(kind, bad):
     p, q = leaf([1.0, 2.0]), leaf([1.0, 2.0])
     optimizer = kind([{"params": [p]}, {"params": [q]}], lr=0.1)
     give(p, [1.0, 1.0])
-    give(q, bad)
+    give(q, [1.0, 1.0])
+    q.data = bad  # its gradient stays what it was
     with pytest.raises(ValueError, match=r"set p\.grad to a tensor like p"):
         optimizer.step()
     assert p.tolist() == [1.0, 2.0]

@@ -682,3 +682,45 @@ def test_what_one_step_hands_to_the_next_is_named_as_a_cure():
     hidden.sum().backward()
     with pytest.raises(RuntimeError, match=r"tanh .* was freed by an earlier backward; .*detach\(\)"):
         (hidden + w).tanh().sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "text"),
+    [
+        (mt.ones(1, 2), ValueError, r"^grad: float32\(1, 2\) for a tensor that is float32\(2,\); "),
+        (mt.ones(2).double(), ValueError, r"^grad: float64\(2,\) for a tensor that is float32\(2,\); "),
+        (np.ones(2), TypeError, r"^grad: ndarray is no tensor; "),
+    ],
+)
+def test_a_gradient_that_does_not_fit_is_refused(bad, error, text):
+    x = mt.ones(2, requires_grad=True)
+    with pytest.raises(error, match=text):
+        x.grad = bad
+    assert x.grad is None
+
+
+def test_reading_the_gradient_of_an_inner_tensor_says_why_it_is_none():
+    x = mt.ones(2, requires_grad=True)
+    h = x * 2.0
+    h.sum().backward()
+    with pytest.warns(
+        UserWarning, match=r"^grad: a tensor of shape \(2,\) that <mul .*; call retain_grad\(\)"
+    ) as said:
+        assert h.grad is None
+    assert said[0].filename == __file__
+    assert x.detach().grad is None  # nothing is said where nobody could expect one
+    kept = x * 2.0
+    kept.retain_grad()
+    assert kept.grad is None
+
+
+def test_a_view_taken_under_no_grad_of_what_was_changed_since_is_ambiguous():
+    h = mt.ones(3, requires_grad=True) * 2.0
+    with mt.no_grad():
+        view = h[:2]
+    detached = h.detach()[:2]
+    h.mul_(3.0)
+    with pytest.raises(RuntimeError, match=r"^view: of shape \(2,\), taken under no_grad .*test_safety.py:"):
+        view.sum()
+    assert detached.sum().item() == 12.0  # the memory is shared, the tape is not
+    assert not detached.requires_grad

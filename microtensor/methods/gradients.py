@@ -4,16 +4,48 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from microtensor import engine
 from microtensor.hooks import Hooks, RemovableHandle
+from microtensor.place import warn
+
+if TYPE_CHECKING:
+    from microtensor.tensor import Tensor
 
 
 class Gradients:
-    """register_hook, retain_grad."""
+    """grad, register_hook, retain_grad."""
 
     __slots__ = ()
+
+    @property
+    def grad(self: Any) -> Tensor | None:
+        """What backward() has brought here, added up; None before. Inner tensors keep none: `retain_grad`.
+
+        Shapes: as the tensor. Warns where an inner tensor is asked for a gradient that it does not keep.
+        Raises: on setting, TypeError for what is no tensor, ValueError for another shape or dtype.
+        Source: torch.Tensor.grad
+        """
+        if self._grad is None and self.grad_fn is not None and not self.retains_grad:
+            warn(
+                f"grad: a tensor of shape {self.shape} that {self.grad_fn!r} made keeps no gradient, so that "
+                f"this is None; call retain_grad() on it before backward(), or read .grad of a leaf"
+            )
+        found: Tensor | None = self._grad
+        return found
+
+    @grad.setter
+    def grad(self: Any, value: Tensor | None) -> None:
+        if value is not None and not isinstance(value, engine.Tensor):
+            raise TypeError(
+                f"grad: {type(value).__name__} is no tensor; give a tensor like this one, or None"
+            )
+        if value is not None and (value.shape, value.dtype) != (self.shape, self.dtype):
+            raise ValueError(
+                f"grad: {value.dtype}{value.shape} for a tensor that is {self.dtype}{self.shape}; make them alike"
+            )
+        self._grad = value
 
     def register_hook(self: Any, hook: Callable[[Any], Any]) -> RemovableHandle:
         """Call hook(gradient) once in each backward, when the gradient of this tensor is complete.
