@@ -178,6 +178,9 @@ def as_operand(value: Any, dtype: dtypes.DType) -> Any:
 class device(str):
     """Where a tensor lives: "cpu", the only place there is. Equal to that string.
 
+    Raises: RuntimeError for another place.
+    Source: torch.device.
+
     >>> device("cpu").type
     'cpu'
     """

@@ -17,9 +17,15 @@ if TYPE_CHECKING:
 
 def _cast(dtype: str) -> Callable[[Any], Tensor]:
     def method(self: Any) -> Tensor:
+        """In {}, the tensor itself if it is: the short form of `to`.
+
+        Shapes: any → the same
+        Raises: TypeError for half, since there is no float16 here.
+        Source: PyTorch's methods of these names.
+        """
         return self.to(np.dtype(dtype))
 
-    method.__doc__ = f"As {dtype}{', which there is not: an error' if dtype == 'float16' else ''}."
+    method.__doc__ = str(method.__doc__).format(dtype)
     return method
 
 
@@ -29,21 +35,40 @@ class Conversions:
     __slots__ = ()
 
     def detach(self: Any) -> Tensor:
-        """The same memory, outside the tape: no gradient flows through it."""
+        """The same memory, outside the tape: no gradient flows through it.
+
+        Shapes: any → the same
+        Raises: TypeError, as a function, for what is no tensor.
+        Source: torch.detach.
+        """
         same = engine.make(self.array, None, None)
         same.version = self.version
         return same
 
     def clone(self: Any) -> Tensor:
-        """A copy; the gradient flows through it."""
+        """A copy in row-major order; the gradient flows through it.
+
+        Shapes: any → the same
+        Raises: TypeError, as a function, for what is no tensor.
+        Source: torch.clone. Differs: always in row-major order.
+        """
         return ops.clone(self)
 
     def contiguous(self: Any) -> Tensor:
-        """The tensor itself if its memory is in row-major order, else a copy that is."""
+        """The tensor itself if its memory is in row-major order, else a copy that is.
+
+        Shapes: any → the same
+        Source: torch.Tensor.contiguous.
+        """
         return self if self.is_contiguous() else self.clone()
 
     def is_floating_point(self: Any) -> builtins.bool:
-        """Can it have a gradient?"""
+        """Can it have a gradient?
+
+        Shapes: any → True or False
+        Raises: TypeError, as a function, for what is no tensor.
+        Source: torch.is_floating_point.
+        """
         return dtypes.floating(self.dtype)
 
     def to(
@@ -54,7 +79,13 @@ class Conversions:
         non_blocking: builtins.bool = False,
         copy: builtins.bool = False,
     ) -> Tensor:
-        """In another dtype, or on "cpu" (the only device); the gradient flows through it."""
+        """In another dtype, or on "cpu" (the only device); the gradient flows through it.
+
+        Shapes: any → the same; the tensor itself if there is nothing to do, unless copy
+        Raises: TypeError for a dtype that is not here; RuntimeError for another device, and a dtype's name as
+        text.
+        Source: torch.Tensor.to.
+        """
         for a in args:
             if isinstance(a, engine.Tensor):
                 dtype = a.dtype
@@ -68,30 +99,61 @@ class Conversions:
         return ops.cast(self, dtype=np.dtype(dtype))
 
     def type(self: Any, dtype: Any) -> Tensor:
-        """In another dtype."""
+        """In another dtype.
+
+        Shapes: any → the same
+        Raises: as `to`.
+        Source: torch.Tensor.type. Differs: the dtype must be given; the name of the present one is x.dtype.
+        """
         return self.to(dtype)
 
     def type_as(self: Any, other: Tensor) -> Tensor:
-        """In the other's dtype."""
+        """In the other's dtype.
+
+        Shapes: any, any → as the first
+        Raises: TypeError for what is no tensor.
+        Source: torch.Tensor.type_as.
+        """
         as_tensors("type_as", other=other)
         return self.to(other.dtype)
 
     def cpu(self: Any) -> Tensor:
-        """The tensor itself."""
+        """The tensor itself.
+
+        Shapes: any → the same
+        Source: torch.Tensor.cpu.
+        """
         return self
 
     def cuda(self: Any, device: Any = "cuda") -> Tensor:
-        """Refused: there is only the CPU."""
+        """Refused: there is only the CPU.
+
+        Shapes: any
+        Raises: RuntimeError for every device but "cpu".
+        Source: torch.Tensor.cuda. Differs: there is none.
+        """
         return self.to(device)
 
     def new_tensor(self: Any, data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """A copy of data in this tensor's dtype, unless one is given."""
+        """A copy of data in this tensor's dtype, unless one is given.
+
+        Shapes: that of data
+        Raises: TypeError for data that is no rectangle of numbers, and a dtype that is not here; RuntimeError
+        for another device.
+        Source: torch.Tensor.new_tensor.
+        """
         check_device("new_tensor", device)
         dtype = dtypes.checked("new_tensor", dtype or self.dtype)
         return as_operand(data, dtype).detach().to(dtype, copy=True)
 
     def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """One value everywhere in a shape, in this tensor's dtype."""
+        """One value everywhere in a shape, in this tensor's dtype.
+
+        Shapes: size
+        Raises: ValueError for a negative length; TypeError for lengths that are no integers, a value that is
+        no number, and a dtype that is not here; RuntimeError for another device.
+        Source: torch.Tensor.new_full.
+        """
         return self.new_tensor(
             np.full(as_lengths("new_full", (size,)), as_number("new_full", fill_value)),
             dtype=dtype,
@@ -99,15 +161,30 @@ class Conversions:
         )
 
     def new_empty(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
-        """A tensor of a shape in this tensor's dtype, whose values are whatever was in memory."""
+        """A tensor of a shape in this tensor's dtype, whose values are whatever was in memory.
+
+        Shapes: size
+        Raises: as `new_full`.
+        Source: torch.Tensor.new_empty.
+        """
         return self.new_tensor(np.empty(as_lengths("new_empty", size)), dtype=dtype, device=device)
 
     def new_zeros(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
-        """Zeros of a shape in this tensor's dtype."""
+        """Zeros of a shape in this tensor's dtype.
+
+        Shapes: size
+        Raises: as `new_full`.
+        Source: torch.Tensor.new_zeros.
+        """
         return self.new_full(as_lengths("new_zeros", size), 0, dtype=dtype, device=device)
 
     def new_ones(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
-        """Ones of a shape in this tensor's dtype."""
+        """Ones of a shape in this tensor's dtype.
+
+        Shapes: size
+        Raises: as `new_full`.
+        Source: torch.Tensor.new_ones.
+        """
         return self.new_full(as_lengths("new_ones", size), 1, dtype=dtype, device=device)
 
     float, double, long, int, bool, half = (

@@ -23,7 +23,12 @@ class Draws:
     def normal_(
         self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
-        """x ~ N(mean, std²), in place."""
+        """x ~ N(mean, std²), in place.
+
+        Shapes: any → x itself
+        Raises: ValueError for a std below 0; TypeError for integers; RuntimeError as every change in place.
+        Source: torch.Tensor.normal_.
+        """
         if not as_number("normal_", std) >= 0:
             raise ValueError(f"normal_: std is {std}; make it 0 or more")
         return self._draw("normal_", as_rng(generator).normal, mean, std)
@@ -31,13 +36,24 @@ class Draws:
     def uniform_(
         self: Any, low: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
-        """x ~ U[low, to), in place."""
+        """x ~ U[low, to), in place.
+
+        Shapes: any → x itself
+        Raises: ValueError for low > to; TypeError for integers; RuntimeError as every change in place.
+        Source: torch.Tensor.uniform_.
+        """
         if not as_number("uniform_", low) <= as_number("uniform_", to):
             raise ValueError(f"uniform_: low {low} lies above to {to}; swap them")
         return self._draw("uniform_", as_rng(generator).uniform, low, to)
 
     def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """x ~ lambd · exp(−lambd · x) for x > 0, in place."""
+        """x ~ lambd · exp(−lambd · x) for x > 0, in place.
+
+        Shapes: any → x itself
+        Raises: ValueError for a lambd that is not above 0; TypeError for integers; RuntimeError as every
+        change in place.
+        Source: torch.Tensor.exponential_.
+        """
         if not as_number("exponential_", lambd) > 0:
             raise ValueError(f"exponential_: lambd is {lambd}; make it larger than 0")
         rng = as_rng(generator)
@@ -53,7 +69,12 @@ class Draws:
         return self._assign(who, Ellipsis, draw(a, b, self.shape))
 
     def bernoulli(self: Any, *, generator: Generator | None = None) -> Tensor:
-        """1 with the probability that stands there, else 0; the same dtype."""
+        """1 with the probability that stands there, else 0; the same dtype.
+
+        Shapes: any → the same
+        Raises: ValueError for what are no floats from 0 to 1.
+        Source: torch.bernoulli.
+        """
         if self.dtype.kind != "f" or not ((self.array >= 0) & (self.array <= 1)).all():
             raise ValueError(f"bernoulli: {self.dtype}{self.shape}; give probabilities, floats from 0 to 1")
         draws = as_rng(generator).random(self.shape)
@@ -62,10 +83,12 @@ class Draws:
     def multinomial(
         self: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
     ) -> Tensor:
-        """Indices drawn by the weights in each row ((C,) or (N, C)): (num_samples,) or (N, num_samples).
+        """Indices drawn by the weights in each row.
 
+        Shapes: (C,) → (num_samples,); (N, C) → (N, num_samples), int64
         Raises: ValueError for weights that are negative, not finite or all zero, and where a row has fewer
-        weights above zero than are drawn without replacement.
+        weights above zero than are drawn without replacement; TypeError for num_samples that is no integer.
+        Source: torch.multinomial.
         """
         if (
             self.ndim not in (1, 2)

@@ -23,7 +23,10 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     A letter is an axis, the same letter the same axis: length 1 is broadcast, twice in one operand is its
     diagonal. "..." stands for the axes without a letter. Without "->" the output is what "..." stands for,
     then the letters that occur once, in order. Operands meet from left to right.
-    Raises: ValueError where equation and operands do not fit. Differs: takes no lists of axis numbers.
+
+    Shapes: as the equation says
+    Raises: ValueError where equation and operands do not fit; TypeError for operands that are no tensors.
+    Source: torch.einsum. Differs: takes no lists of axis numbers.
 
     >>> import microtensor as mt
     >>> einsum("ij,ij->i", mt.ones(2, 3), mt.ones(2, 3))

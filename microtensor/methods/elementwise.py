@@ -17,11 +17,34 @@ if TYPE_CHECKING:
 _NUMBERS = (int, float, np.ndarray, np.generic)
 
 
+# what the ops' docstrings leave out, by the kind of method that is made of them
+_ONE = "any → the same", "what is no tensor"
+_TENSORS = "two that broadcast → the broadcast one", "what is no tensor"
+_TWO = "two that broadcast, or a number → the broadcast one", "what is neither tensor nor number"
+_REFUSED = {"neg": "booleans", **dict.fromkeys(["floor_divide", "remainder", "fmod"], "booleans alone")}
+_REFUSED |= dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"], "floats")
+_DIFFERS = {
+    "sign": "sign(nan) is NaN; records nothing, not a gradient of zeros",
+    "atan2": "the gradient is right for a uint8 numerator",
+}
+_DIFFERS |= dict.fromkeys(["floor", "ceil", "trunc"], "records nothing, not a gradient of zeros")
+
+
+def _says(op: engine.Op, kind: tuple[str, str]) -> str:
+    """The op's docstring, with shapes and errors; `Source` follows when the method has its name."""
+    shapes, no_operand = kind
+    by_zero = ", and for integers by 0" if _REFUSED.get(op.name) == "booleans alone" else ""
+    apart = "" if kind is _ONE else f"ValueError for shapes that do not broadcast{by_zero}; "
+    refused = f", and {_REFUSED[op.name]}" if op.name in _REFUSED else ""
+    raises = f"{apart}TypeError for {no_operand}{refused}."
+    return f"{op.__doc__}\n\nShapes: {shapes}\nRaises: {raises}"
+
+
 def _unary(op: engine.Op) -> Callable[[Any], Tensor]:
     def method(self: Any) -> Tensor:
         return op._record((self,), {})
 
-    method.__doc__, method.__name__, method.__qualname__ = op.__doc__, op.__name__, f"Tensor.{op.__name__}"
+    method.__doc__ = _says(op, _ONE)
     return method
 
 
@@ -33,7 +56,7 @@ def _binary(op: engine.Op, named: bool = False) -> Callable[[Any, Any], Tensor]:
             return NotImplemented
         return op.pair(self, other)
 
-    method.__doc__, method.__name__, method.__qualname__ = op.__doc__, op.__name__, f"Tensor.{op.__name__}"
+    method.__doc__ = _says(op, _TWO)
     return method
 
 
@@ -42,7 +65,7 @@ def _of_tensors(op: engine.Op) -> Callable[[Any, Any], Tensor]:
         as_tensors(op.name, other=other)
         return op._record((self, other), {})
 
-    method.__doc__, method.__name__, method.__qualname__ = op.__doc__, op.__name__, f"Tensor.{op.__name__}"
+    method.__doc__ = _says(op, _TENSORS)
     return method
 
 
@@ -104,7 +127,13 @@ class Elementwise:
     floor, ceil, trunc = _unary(ops.floor), _unary(ops.ceil), _unary(ops.trunc)
 
     def pow(self: Any, exponent: Any) -> Tensor:
-        """xᵖ; integers to a power below 0 must be made floating first."""
+        """xᵖ; integers to a power below 0 must be made floating first.
+
+        Shapes: two that broadcast, or a number → the broadcast one
+        Raises: ValueError for integers to a number below 0, and shapes that do not broadcast; TypeError for
+        booleans alone, and what is neither tensor nor number.
+        Source: torch.pow. Differs: of booleans alone there is no power.
+        """
         if type(exponent) is int and exponent < 0 and not dtypes.floating(self.dtype):
             raise ValueError(f"pow: {self.dtype} to the power {exponent} is no integer; use .float()")
         return self._power(exponent)
@@ -113,15 +142,32 @@ class Elementwise:
         return self.pow(exponent) if isinstance(exponent, (engine.Tensor, *_NUMBERS)) else NotImplemented
 
     def add(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
-        """self + alpha · other"""
+        """self + alpha · other
+
+        Shapes: two that broadcast, or a number → the broadcast one
+        Raises: ValueError for shapes that do not broadcast; TypeError for what is neither tensor nor number,
+        and an alpha that the result's dtype would cut.
+        Source: torch.add.
+        """
         return self._plus(other if alpha == 1 else _scaled("add", self, other, alpha))
 
     def sub(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
-        """self − alpha · other"""
+        """self − alpha · other
+
+        Shapes: two that broadcast, or a number → the broadcast one
+        Raises: as `add`; TypeError for booleans alone.
+        Source: torch.sub. Differs: booleans count as 0 and 1 beside numbers.
+        """
         return self._minus(other if alpha == 1 else _scaled("sub", self, other, alpha))
 
     def div(self: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-        """self / other; rounding_mode "floor" rounds it down, "trunc" towards 0, neither with a gradient."""
+        """self / other; rounding_mode "floor" rounds it down, "trunc" towards 0, neither with a gradient.
+
+        Shapes: two that broadcast, or a number → the broadcast one
+        Raises: ValueError for shapes that do not broadcast, another rounding_mode, or a rounded division of
+        integers by 0; TypeError for what is neither tensor nor number.
+        Source: torch.div. Differs: rounding records nothing, where PyTorch records a gradient of zeros.
+        """
         if rounding_mode is None:
             return self._over(other)
         if rounding_mode not in ("floor", "trunc"):
@@ -132,7 +178,12 @@ class Elementwise:
         return ops.trunc(self / other) if dtypes.floating(down.dtype) else (self - self.fmod(other)) // other
 
     def round(self: Any, *, decimals: int = 0) -> Tensor:
-        """The nearest number with so many decimals, halves to the even one; passes no gradient on."""
+        """The nearest number with so many decimals, halves to the even one; passes no gradient on.
+
+        Shapes: any → the same
+        Raises: TypeError for decimals of integers, and decimals that are no integer.
+        Source: torch.round. Differs: records nothing, where PyTorch records a gradient of zeros.
+        """
         if not as_integer("round", "decimals", decimals):
             return ops.rint(self)
         if not dtypes.floating(self.dtype):
@@ -141,32 +192,59 @@ class Elementwise:
         return ops.rint(self * scale) / scale if decimals > 0 else ops.rint(self / scale) * scale
 
     def frac(self: Any) -> Tensor:
-        """x − trunc(x), with the sign of x."""
+        """x − trunc(x), with the sign of x.
+
+        Shapes: any → the same
+        Raises: TypeError for integers and booleans.
+        Source: torch.frac.
+        """
         if not dtypes.floating(self.dtype):
             raise TypeError(f"frac: {self.dtype} has no fraction; make it floating with .float()")
         return self - ops.trunc(self)
 
     def lerp(self: Any, end: Tensor, weight: Any) -> Tensor:
-        """self + weight · (end − self)"""
+        """self + weight · (end − self)
+
+        Shapes: what broadcasts → the broadcast one; weight may be a number
+        Raises: TypeError for unequal dtypes, and what is no tensor; ValueError for shapes that do not
+        broadcast.
+        Source: torch.lerp.
+        """
         as_tensors("lerp", end=end)
         if len({t.dtype for t in (self, end, weight) if isinstance(t, engine.Tensor)}) > 1:
             raise TypeError(f"lerp: dtypes {self.dtype} and {end.dtype} differ; convert one with .to(dtype)")
         return self + (end - self).mul(weight)
 
     def addcmul(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-        """self + value · tensor1 · tensor2"""
+        """self + value · tensor1 · tensor2
+
+        Shapes: what broadcasts → the broadcast one
+        Raises: TypeError for what is no tensor, and a value that the result's dtype would cut; ValueError for
+        shapes that do not broadcast.
+        Source: torch.addcmul.
+        """
         as_tensors("addcmul", tensor1=tensor1, tensor2=tensor2)
         return self.add(tensor1 * tensor2, alpha=value)
 
     def addcdiv(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-        """self + value · tensor1 / tensor2"""
+        """self + value · tensor1 / tensor2
+
+        Shapes: what broadcasts → the broadcast one
+        Raises: RuntimeError for integers divided by integers; as `addcmul`.
+        Source: torch.addcdiv.
+        """
         as_tensors("addcdiv", tensor1=tensor1, tensor2=tensor2)
         if not any(dtypes.floating(t.dtype) for t in (tensor1, tensor2)):
             raise RuntimeError("addcdiv: divides integers by integers; make one floating with .float()")
         return self.add(tensor1 / tensor2, alpha=value)
 
     def nan_to_num(self: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
-        """nan, posinf and neginf (None: the largest and the lowest number) instead of NaN, ∞ and −∞."""
+        """nan, posinf and neginf (None: the largest and the lowest number) instead of NaN, ∞ and −∞.
+
+        Shapes: any → the same
+        Raises: TypeError, as a function, for what is no tensor.
+        Source: torch.nan_to_num.
+        """
         if not dtypes.floating(self.dtype):
             return self.clone()
         ends = np.finfo(self.dtype)
@@ -175,7 +253,13 @@ class Elementwise:
         return ops.where(ops.isnan(self), 0.0 if nan is None else nan, x)
 
     def clamp(self: Any, min: Any = None, max: Any = None) -> Tensor:
-        """min where smaller, max where larger; gradient 1 inside and at the bounds, which may be tensors."""
+        """min where smaller, max where larger; gradient 1 inside and at the bounds, which may be tensors.
+
+        Shapes: any; with tensors what broadcasts → the broadcast one
+        Raises: ValueError without a bound, or for shapes that do not broadcast; TypeError for a bound that is
+        neither tensor nor number.
+        Source: torch.clamp; torch.clip.
+        """
         if min is None and max is None:
             raise ValueError("clamp: neither min nor max is given; give at least one")
         x = self
@@ -193,7 +277,14 @@ class Elementwise:
     clip = clamp
 
     def masked_fill(self: Any, mask: Tensor, value: Any) -> Tensor:
-        """value where mask is True, else the tensor; mask broadcasts."""
+        """value where mask is True, else the tensor; mask broadcasts.
+
+        Shapes: two that broadcast, value () → the broadcast one
+        Raises: TypeError for a mask that is not boolean, or a value that is no number; ValueError for one
+        that the dtype cannot hold, and shapes that do not fit; RuntimeError for a value with a gradient into
+        integers.
+        Source: torch.masked_fill.
+        """
         mask = as_mask("masked_fill", mask)
         if isinstance(value, engine.Tensor) and value.requires_grad and not value.ndim:
             if not dtypes.floating(self.dtype):
@@ -209,14 +300,25 @@ class Elementwise:
         return ops.masked_fill(self, mask, value=value)
 
     def equal(self: Any, other: Tensor) -> bool:
-        """Have both the same shape and the same elements?"""
+        """Have both the same shape and the same elements?
+
+        Shapes: any, any → True or False
+        Raises: TypeError for what is no tensor.
+        Source: torch.equal. Differs: dtypes may differ.
+        """
         as_tensors("equal", other=other)
         return np.array_equal(self.array, other.array)
 
     def isclose(
         self: Any, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Tensor:
-        """|self − other| ≤ atol + rtol · |other|, element by element; dtypes must be equal."""
+        """|self − other| ≤ atol + rtol · |other|, element by element.
+
+        Shapes: two that broadcast → the broadcast one, bool
+        Raises: TypeError for unequal dtypes, and what is no tensor; ValueError for shapes that do not
+        broadcast.
+        Source: torch.isclose.
+        """
         as_tensors("isclose", other=other)
         if self.dtype != other.dtype:
             raise TypeError(
@@ -228,12 +330,29 @@ class Elementwise:
     def allclose(
         self: Any, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> bool:
-        """Are all elements close, as `isclose` has it?"""
+        """Are all elements close, as `isclose` has it?
+
+        Shapes: two that broadcast → True or False
+        Raises: as `isclose`.
+        Source: torch.allclose.
+        """
         return bool(self.isclose(other, rtol, atol, equal_nan).array.all())
 
     def where(self: Any, condition: Tensor, other: Any) -> Tensor:
-        """The tensor where condition is True, else other."""
+        """The tensor where condition is True, else other.
+
+        Shapes: what broadcasts → the broadcast one
+        Raises: TypeError for a condition that is not boolean; ValueError for shapes that do not broadcast.
+        Source: torch.Tensor.where.
+        """
         return ops.where(as_mask("where", condition), self, other)
+
+
+for _name, _method in vars(Elementwise).items():
+    if not _name.startswith("_") and "Source:" not in (_method.__doc__ or "Source:"):  # made of an op
+        _differs = f" Differs: {_DIFFERS[_name]}." if _name in _DIFFERS else ""
+        _method.__doc__ += f"\nSource: torch.{_name}.{_differs}"
+        _method.__name__, _method.__qualname__ = _name, f"Tensor.{_name}"
 
 
 def _scaled(who: str, x: Any, other: Any, alpha: Any) -> Any:

@@ -53,7 +53,11 @@ class Gradients:
         What the hook returns, unless None, replaces the gradient, here and further down. Hooks run in the
         order of their registration; they must not write into the gradient. After an in-place change a hook
         stays with the value that it was registered on.
-        Raises: RuntimeError if the tensor requires no gradient.
+
+        Shapes: any → a handle, whose remove() takes the hook off
+        Raises: RuntimeError if the tensor requires no gradient; TypeError for what cannot be called. In
+        backward TypeError for a hook that returns no tensor, RuntimeError for another shape or dtype.
+        Source: torch.Tensor.register_hook. Differs: what a hook is shown is read-only memory.
 
         >>> import microtensor as mt
         >>> x = mt.ones(2, requires_grad=True)
@@ -72,7 +76,10 @@ class Gradients:
 
         The gradient is what the hooks leave of it, and it adds up over several backwards. After an in-place
         change it is the gradient of the newest value.
+
+        Shapes: any; `.grad` has the same
         Raises: RuntimeError if the tensor requires no gradient.
+        Source: torch.Tensor.retain_grad.
 
         >>> import microtensor as mt
         >>> h = mt.ones(2, requires_grad=True) * 2.0
@@ -86,7 +93,10 @@ class Gradients:
 
     @property
     def retains_grad(self: Any) -> bool:
-        """Was `retain_grad` called on this inner tensor?"""
+        """Was `retain_grad` called on this inner tensor?
+
+        Source: torch.Tensor.retains_grad.
+        """
         hooks = None if self.grad_fn is None else self.grad_fn.hooks
         return hooks is not None and hooks.keeper is not None
 

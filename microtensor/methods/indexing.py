@@ -40,15 +40,25 @@ class Indexing:
         y._assign("setitem", last, value)
 
     def gather(self: Any, dim: int, index: Tensor) -> Tensor:
-        """y[…, i, …] = x[…, index[…, i, …], …] along dim; repeated indices add up in the gradient."""
+        """y[…, i, …] = x[…, index[…, i, …], …] along dim; repeated indices add up in the gradient.
+
+        Shapes: index with as many axes as x, none longer but dim → as index
+        Raises: ValueError for other shapes; IndexError for an index outside 0 … N − 1, or no such dim;
+        TypeError for an index that is no tensor of integers.
+        Source: torch.gather.
+        """
         x = self if self.ndim else self.reshape(1)
         return ops.getitem(x, index=_grid("gather", x, dim, index))
 
     def scatter(self: Any, dim: int, index: Tensor, src: Any = None, *, value: Any = None) -> Tensor:
         """y = x, but y[…, index[…, i, …], …] = src[…, i, …] along dim; src may be one number, value.
 
-        Of several sources for one place the last stays. Shapes: index at most as long as src and, but for
-        dim, as x.
+        Of several sources for one place the last stays.
+
+        Shapes: index at most as long as src and, but for dim, as x → as x
+        Raises: as `gather`; ValueError for a src of another dtype; TypeError for what is neither tensor nor
+        number.
+        Source: torch.scatter. Differs: no reduce.
         """
         if not self.ndim:
             return self.reshape(1).scatter(dim, index, src, value=value).reshape(())
@@ -56,20 +66,36 @@ class Indexing:
         return ops.setitem(self, _source("scatter", self, index, value if src is None else src), index=grid)
 
     def scatter_add(self: Any, dim: int, index: Tensor, src: Tensor) -> Tensor:
-        """y = x + Σ of src[…, i, …] over all i that index sends to a place; shapes as `scatter`."""
+        """y = x + Σ of src[…, i, …] over all i that index sends to a place.
+
+        Shapes: as `scatter`
+        Raises: as `scatter`.
+        Source: torch.scatter_add.
+        """
         if not self.ndim:
             return self.reshape(1).scatter_add(dim, index, src).reshape(())
         grid = _grid("scatter_add", self, dim, index)
         return self + ops.put_add(_source("scatter_add", self, index, src), index=grid, shape=self.shape)
 
     def index_select(self: Any, dim: int, index: Tensor) -> Tensor:
-        """The slices along dim that a vector of integers names; repeated ones add up in the gradient."""
+        """The slices along dim that a vector of integers names; repeated ones add up in the gradient.
+
+        Shapes: (..., N, ...), index (K,) → (..., K, ...)
+        Raises: IndexError for an index outside 0 … N − 1, or no such dim; TypeError for an index that is no
+        tensor of integers; ValueError for one that is no vector.
+        Source: torch.index_select.
+        """
         if not self.ndim:
             return self.reshape(1).index_select(dim, index).reshape(())
         return ops.getitem(self, index=_slices("index_select", self, dim, index))
 
     def index_fill(self: Any, dim: int, index: Tensor, value: Any) -> Tensor:
-        """A copy with value in the slices along dim that a vector of integers names."""
+        """A copy with value in the slices along dim that a vector of integers names.
+
+        Shapes: (..., N, ...), index (K,) → (..., N, ...)
+        Raises: as `index_select`, but an index may count from the end; ValueError for more than one number.
+        Source: torch.index_fill.
+        """
         if not self.ndim:
             return self.reshape(1).index_fill(dim, index, value).reshape(())
         if not isinstance(value, engine.Tensor):
@@ -83,7 +109,12 @@ class Indexing:
         return ops.where(engine.make(chosen, None, None), value.to(self.dtype), self)
 
     def index_add(self: Any, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-        """A copy with alpha · source[…, i, …] added to the slice index[i] along dim; repeated ones add up."""
+        """A copy with alpha · source[…, i, …] added to the slice index[i] along dim; repeated ones add up.
+
+        Shapes: (..., N, ...), index (K,), source (..., K, ...) → (..., N, ...)
+        Raises: as `index_select`; ValueError for a source of another shape or dtype; TypeError for no tensor.
+        Source: torch.index_add.
+        """
         if not self.ndim:
             return self.reshape(1).index_add(dim, index, source.reshape(1), alpha=alpha).reshape(())
         at = self._slices_of("index_add", dim, index, source)
@@ -91,7 +122,12 @@ class Indexing:
         return self.add(added, alpha=alpha)
 
     def index_copy(self: Any, dim: int, index: Tensor, source: Tensor) -> Tensor:
-        """A copy with source[…, i, …] as the slice index[i] along dim; of repeated ones the last stays."""
+        """A copy with source[…, i, …] as the slice index[i] along dim; of repeated ones the last stays.
+
+        Shapes: (..., N, ...), index (K,), source (..., K, ...) → (..., N, ...)
+        Raises: as `index_add`.
+        Source: torch.index_copy.
+        """
         if not self.ndim:
             return self.reshape(1).index_copy(dim, index, source.reshape(1)).reshape(())
         return ops.setitem(self, source, index=self._slices_of("index_copy", dim, index, source))
@@ -106,7 +142,12 @@ class Indexing:
         return at
 
     def narrow(self: Any, dim: int, start: int, length: int) -> Tensor:
-        """A view of `length` elements along dim from start on, which may count from the end."""
+        """A view of `length` elements along dim from start on, which may count from the end.
+
+        Shapes: (..., N, ...) → (..., length, ...)
+        Raises: IndexError for what reaches outside, or no such dim; TypeError for what is no integer.
+        Source: torch.narrow.
+        """
         axis = as_axis("narrow", self, dim)
         n = self.shape[axis] if self.ndim else 0
         first, length = as_integer("narrow", "start", start), as_integer("narrow", "length", length)
@@ -118,7 +159,12 @@ class Indexing:
         return ops.getitem(self, index=(slice(None),) * axis + (slice(first, first + length),))
 
     def select(self: Any, dim: int, index: int) -> Tensor:
-        """The slice number index along dim, a view: x.select(1, i) is x[:, i]."""
+        """The slice number index along dim, a view: x.select(1, i) is x[:, i].
+
+        Shapes: (..., N, ...) → without the axis dim
+        Raises: IndexError for an index outside −N … N − 1, or no such dim; TypeError for what is no integer.
+        Source: torch.select.
+        """
         axis, at = as_axis("select", self, dim), as_integer("select", "index", index)
         if not self.ndim or not -self.shape[axis] <= at < self.shape[axis]:
             raise IndexError(
@@ -127,7 +173,12 @@ class Indexing:
         return ops.getitem(self, index=(slice(None),) * axis + (at,))
 
     def diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-        """The diagonal of the axes dim1 and dim2 as the last axis, a view; offset > 0 lies above."""
+        """The diagonal of the axes dim1 and dim2 as the last axis, a view; offset > 0 lies above.
+
+        Shapes: (..., M, N) → (..., K), as many as there are on it
+        Raises: ValueError for one axis twice; IndexError or TypeError for what is none.
+        Source: torch.diagonal.
+        """
         first, second = (as_axis("diagonal", self, d) for d in (dim1, dim2))
         if first == second:
             raise ValueError(f"diagonal: dim1 {dim1} and dim2 {dim2} are one axis of {self.shape}; name two")
@@ -137,7 +188,12 @@ class Indexing:
         )
 
     def diag(self: Any, diagonal: int = 0) -> Tensor:
-        """The matrix with a vector on its diagonal, zeros elsewhere; of a matrix a copy of the diagonal."""
+        """The matrix with a vector on its diagonal, zeros elsewhere; of a matrix a copy of the diagonal.
+
+        Shapes: (N,) → (N + |diagonal|, N + |diagonal|); (M, N) → (K,)
+        Raises: ValueError for other shapes; TypeError for a diagonal that is no integer.
+        Source: torch.diag.
+        """
         if self.ndim not in (1, 2):
             raise ValueError(f"diag: shape {self.shape} is neither a vector nor a matrix; use diagonal()")
         offset = as_integer("diag", "diagonal", diagonal)
@@ -147,17 +203,34 @@ class Indexing:
         return ops.put_add(self, index=ops.places_on_diagonal((n, n), offset), shape=(n, n))
 
     def trace(self: Any) -> Tensor:
-        """Σ of the diagonal of a matrix."""
+        """Σ of the diagonal of a matrix.
+
+        Shapes: (M, N) → ()
+        Raises: ValueError for another shape.
+        Source: torch.trace.
+        """
         if self.ndim != 2:
             raise ValueError(f"trace: shape {self.shape} is no matrix; use diagonal().sum(-1)")
         return self.diagonal().sum()
 
     def argwhere(self: Any) -> Tensor:
-        """The places of all elements that are not 0: (N, axes) int64, as `nonzero`."""
+        """The places of all elements that are not 0, as `nonzero`.
+
+        Shapes: any → (N, axes), int64
+        Raises: TypeError, as a function, for what is no tensor.
+        Source: torch.argwhere.
+        """
         return self.nonzero()
 
     def take_along_dim(self: Any, indices: Tensor, dim: int | None = None) -> Tensor:
-        """gather, with indices and x broadcast against each other off dim; both flattened if dim is None."""
+        """gather, with indices and x broadcast against each other off dim; both flattened if dim is None.
+
+        Shapes: (..., N, ...), indices (..., K, ...) → (..., K, ...); with dim None (K,)
+        Raises: ValueError for other shapes; IndexError for an index outside the axis; TypeError for indices
+        that are no tensor of integers.
+        Source: torch.take_along_dim. Differs: an index outside is an error, with dim None a negative one,
+        too.
+        """
         as_tensors("take_along_dim", indices=indices)
         if dim is None:
             return self.reshape(-1).gather(0, indices.reshape(-1))
@@ -169,7 +242,12 @@ class Indexing:
         return x.gather(axis, ids.where(ids >= 0, ids + x.shape[axis]) if x.ndim else ids)
 
     def masked_select(self: Any, mask: Tensor) -> Tensor:
-        """A vector of the elements where mask is True; both broadcast."""
+        """A vector of the elements where mask is True; both broadcast.
+
+        Shapes: two that broadcast → (N,)
+        Raises: TypeError for a mask that is not boolean; ValueError for shapes that do not broadcast.
+        Source: torch.masked_select.
+        """
         try:
             shape = np.broadcast_shapes(self.shape, as_mask("masked_select", mask).shape)
         except ValueError as error:
@@ -179,7 +257,12 @@ class Indexing:
         return ops.getitem(self.expand(shape), index=np.broadcast_to(mask.array, shape))
 
     def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
-        """The places of all elements that are not 0: (N, axes) int64, or as_tuple one vector per axis."""
+        """The places of all elements that are not 0, or as_tuple one vector per axis.
+
+        Shapes: any → (N, axes), int64; as_tuple a tuple of (N,)
+        Raises: TypeError, as a function, for what is no tensor.
+        Source: torch.nonzero.
+        """
         if as_tuple:
             return tuple(engine.make(a, None, None) for a in np.nonzero(np.atleast_1d(self.array)))
         return engine.make(np.argwhere(self.array), None, None)

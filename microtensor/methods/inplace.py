@@ -21,11 +21,18 @@ def _in_place(names: str) -> Iterator[Callable[..., Tensor]]:
 
     def in_place(name: str) -> Callable[..., Tensor]:
         def method(self: Any, *args: Any, **kwargs: Any) -> Tensor:
+            """x ← x.{0}(…), in place; see `{0}`.
+
+            Shapes: as `{0}`, if the result has the shape of x → x itself
+            Raises: RuntimeError for a leaf that requires a gradient while recording, read-only memory, or a
+            result of a higher kind of dtype (floats into integers); ValueError for another shape; as `{0}`.
+            Source: torch.Tensor.{0}_.
+            """
             return self._change(
                 f"{name}_", lambda x: getattr(x, name)(*args, **kwargs), *args, *kwargs.values()
             )
 
-        method.__doc__, method.__name__ = f"x ← x.{name}(…), in place.", f"{name}_"
+        method.__doc__, method.__name__ = str(method.__doc__).format(name), f"{name}_"
         return method
 
     return map(in_place, names.split())
@@ -98,15 +105,31 @@ class InPlace:
         view.base = root, root.grad_fn
 
     def copy_(self: Any, other: Any) -> Tensor:
-        """x ← other (broadcast, converted to x's dtype), in place."""
+        """x ← other (broadcast, converted to x's dtype), in place.
+
+        Shapes: any, other that broadcasts to it → x itself
+        Raises: ValueError for another shape; RuntimeError for a leaf that requires a gradient while
+        recording, and for read-only memory.
+        Source: torch.Tensor.copy_.
+        """
         return self._assign("copy_", Ellipsis, other)
 
     def fill_(self: Any, value: Any) -> Tensor:
-        """Every element ← value, in place."""
+        """Every element ← value, in place.
+
+        Shapes: any, value () → x itself
+        Raises: as `copy_`.
+        Source: torch.Tensor.fill_. Differs: value may be any tensor that broadcasts.
+        """
         return self._assign("fill_", Ellipsis, value)
 
     def zero_(self: Any) -> Tensor:
-        """Every element ← 0, in place."""
+        """Every element ← 0, in place.
+
+        Shapes: any → x itself
+        Raises: RuntimeError as `copy_`.
+        Source: torch.Tensor.zero_.
+        """
         return self._assign("zero_", Ellipsis, 0)
 
     def _assign(self: Any, who: str, index: Any, value: Any) -> Tensor:

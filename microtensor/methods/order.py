@@ -28,7 +28,9 @@ class Order:
     def sort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices:
         """(values, indices) in rising or falling order along dim; NaN counts as the largest.
 
-        Equal elements keep their order: `stable` is always on, whatever is given.
+        Shapes: any → twice the same
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.sort. Differs: equal elements keep their order, whatever `stable` is.
         """
         axis = as_axis("sort", self, dim)
         x = np.atleast_1d(self.array)
@@ -39,11 +41,22 @@ class Order:
         return ValuesIndices(self.gather(axis, indices), indices)
 
     def argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-        """The indices that sort along dim; see `sort`."""
+        """The indices that sort along dim; see `sort`.
+
+        Shapes: any → the same, int64
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.argsort. Differs: equal elements keep their order, whatever `stable` is.
+        """
         return self.sort(dim, descending).indices
 
     def topk(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
-        """(values, indices) of the k largest (or smallest) along dim in order, the first of equals first."""
+        """(values, indices) of the k largest (or smallest) along dim, in order, whatever `sorted` is.
+
+        Shapes: (..., N, ...) → twice (..., k, ...)
+        Raises: ValueError for a k outside 0 … N; TypeError for one that is no integer; IndexError for no such
+        dim.
+        Source: torch.topk. Differs: equals are taken in their order.
+        """
         axis, k = as_axis("topk", self, dim), as_integer("topk", "k", k)
         length = self.shape[axis] if self.ndim else 1
         if not 0 <= k <= length:
@@ -63,7 +76,9 @@ class Order:
     ) -> Any:
         """The different elements, rising; then, if asked, where each element is among them, and how often.
 
-        Differs: only of all elements (dim None).
+        Shapes: any → (N,), the shape of x, (N,)
+        Raises: ValueError for a dim.
+        Source: torch.unique. Differs: only of all elements (dim None), and sorted whatever `sorted` is.
         """
         if dim is not None:
             raise ValueError(f"unique: dim is {dim!r}, and there is only None here; compare slices yourself")
@@ -74,7 +89,13 @@ class Order:
         return values if len(parts) == 1 else tuple(parts)
 
     def bincount(self: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-        """How often each of 0, 1, 2 … occurs in a vector, or the sum of the weights that stand there."""
+        """How often each of 0, 1, 2 … occurs in a vector, or the sum of the weights that stand there.
+
+        Shapes: (N,), weights (N,) → (max(minlength, largest + 1),)
+        Raises: ValueError for what is no vector of integers from 0 on, weights of another shape, minlength <
+        0.
+        Source: torch.bincount.
+        """
         if self.ndim != 1 or self.dtype.kind not in "iu" or (self.array < 0).any():
             raise ValueError(f"bincount: {self.dtype}{self.shape}; give a vector of integers, 0 or more")
         if weights is not None and weights.shape != self.shape:

@@ -21,7 +21,12 @@ class Parts:
     __slots__ = ()
 
     def repeat(self: Any, *repeats: Any) -> Tensor:
-        """Copies side by side, repeats[i] along axis i; more repeats than axes add axes in front."""
+        """Copies side by side, repeats[i] along axis i; more repeats than axes add axes in front.
+
+        Shapes: (..., N) → (..., n · N), each axis by its number
+        Raises: ValueError for fewer numbers than axes or one below 0; TypeError for what is no integer.
+        Source: torch.Tensor.repeat.
+        """
         times = as_sizes("repeat", repeats)
         if len(times) < self.ndim or any(n < 0 for n in times):
             raise ValueError(
@@ -33,12 +38,23 @@ class Parts:
         return x.reshape([n * length for n, length in zip(times, shape, strict=True)])
 
     def tile(self: Any, *dims: Any) -> Tensor:
-        """repeat, with ones put in front of dims where it is shorter than the shape."""
+        """repeat, with ones put in front of dims where it is shorter than the shape.
+
+        Shapes: (..., N) → (..., n · N), each axis by its number
+        Raises: ValueError for a number below 0; TypeError for what is no integer.
+        Source: torch.tile.
+        """
         times = as_sizes("tile", dims)
         return self.repeat((1,) * (self.ndim - len(times)) + times)
 
     def repeat_interleave(self: Any, repeats: Any, dim: int | None = None) -> Tensor:
-        """Each slice along dim (of the flattened tensor if None) repeated: a number, or one for each."""
+        """Each slice along dim (of the flattened tensor if None) repeated: a number, or one for each.
+
+        Shapes: (..., N, ...), repeats () or (N,) → (..., Σ repeats, ...)
+        Raises: TypeError for repeats that are no integers; ValueError for one below 0 or another length;
+        IndexError for no such dim.
+        Source: torch.repeat_interleave.
+        """
         x = self if dim is not None else self.reshape(-1)
         axis = 0 if dim is None else as_axis_of("repeat_interleave", self, dim)
         times = repeats.array if isinstance(repeats, engine.Tensor) else np.asarray(repeats)
@@ -50,7 +66,13 @@ class Parts:
         return ops.getitem(x, index=(slice(None),) * axis + (np.repeat(np.arange(x.shape[axis]), times),))
 
     def roll(self: Any, shifts: Any, dims: Any = None) -> Tensor:
-        """Moved by shifts along the axes dims, what falls off coming back in front; dims None: flattened."""
+        """Moved by shifts along the axes dims, what falls off coming back in front; dims None: flattened.
+
+        Shapes: any → the same
+        Raises: ValueError for shifts that are not one whole number for each axis; IndexError for no such
+        axis.
+        Source: torch.roll.
+        """
         if dims is None:
             return self.reshape(-1).roll(shifts, 0).reshape(self.shape)
         steps, axes = (tuple(v) if isinstance(v, tuple | list) else (v,) for v in (shifts, dims))
@@ -63,11 +85,21 @@ class Parts:
         return y
 
     def tril(self: Any, diagonal: int = 0) -> Tensor:
-        """The lower triangle of the last two axes, zeros above the diagonal."""
+        """The lower triangle of the last two axes, zeros above the diagonal.
+
+        Shapes: (..., M, N) → the same
+        Raises: ValueError below two axes; TypeError for a diagonal that is no integer.
+        Source: torch.tril.
+        """
         return self._triangle("tril", diagonal, False)
 
     def triu(self: Any, diagonal: int = 0) -> Tensor:
-        """The upper triangle of the last two axes, zeros below the diagonal."""
+        """The upper triangle of the last two axes, zeros below the diagonal.
+
+        Shapes: (..., M, N) → the same
+        Raises: ValueError below two axes; TypeError for a diagonal that is no integer.
+        Source: torch.triu.
+        """
         return self._triangle("triu", diagonal, True)
 
     def _triangle(self: Any, who: str, diagonal: int, upper: bool) -> Tensor:
@@ -78,11 +110,22 @@ class Parts:
         return ops.where(engine.make(keep, None, None), self, False if self.dtype == np.bool_ else 0)
 
     def flip(self: Any, *dims: Any) -> Tensor:
-        """Backwards along the axes dims."""
+        """Backwards along the axes dims, copied.
+
+        Shapes: any → the same
+        Raises: IndexError or TypeError for dims that are no axes; ValueError for one named twice.
+        Source: torch.flip.
+        """
         return ops.flip(self, axes=tuple(as_axis("flip", self, d) for d in as_sizes("flip", dims)))
 
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-        """Views of consecutive pieces along dim: of split_size (the last may be shorter) or of the sizes."""
+        """Views of consecutive pieces along dim: of split_size (the last may be shorter) or of the sizes.
+
+        Shapes: (..., N, ...) → a tuple of (..., n, ...)
+        Raises: ValueError for a split_size below 1 or sizes that do not add up; TypeError for sizes that are
+        no integers; IndexError for no such dim.
+        Source: torch.split.
+        """
         axis = as_axis_of("split", self, dim)
         length = self.shape[axis]
         if is_int(split_size):
@@ -101,7 +144,12 @@ class Parts:
         return tuple(ops.getitem(self, index=(*lead, slice(a, b))) for a, b in zip(starts, ends, strict=True))
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-        """At most `chunks` views of equal length (the last may be shorter) along dim."""
+        """At most `chunks` views of equal length (the last may be shorter) along dim.
+
+        Shapes: (..., N, ...) → a tuple of (..., ⌈N / chunks⌉, ...)
+        Raises: ValueError for what is no whole number of chunks, at least 1; IndexError for no such dim.
+        Source: torch.chunk.
+        """
         if not is_int(chunks) or chunks < 1:
             raise ValueError(f"chunk: {chunks!r} chunks; ask for a whole number, at least one")
         if not self.shape[as_axis_of("chunk", self, dim)]:
@@ -109,6 +157,11 @@ class Parts:
         return self.split(max(1, -(-self.shape[as_axis_of("chunk", self, dim)] // chunks)), dim)
 
     def unbind(self: Any, dim: int = 0) -> tuple[Tensor, ...]:
-        """Every slice along dim."""
+        """Every slice along dim.
+
+        Shapes: (..., N, ...) → a tuple of N views without the axis dim
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.unbind.
+        """
         axis = as_axis_of("unbind", self, dim)
         return tuple(ops.getitem(self, index=(slice(None),) * axis + (i,)) for i in range(self.shape[axis]))

@@ -19,7 +19,13 @@ class Products:
     __slots__ = ()
 
     def matmul(self: Any, other: Any) -> Tensor:
-        """A B: matrices, vectors (as rows on the left, columns on the right), or batches of matrices."""
+        """A B: matrices, vectors (as rows on the left, columns on the right), or batches of matrices.
+
+        Shapes: (..., M, K), (..., K, N) → (..., M, N), the leading axes broadcast; a vector's axis is left
+        out
+        Raises: ValueError for shapes that do not fit or 0-d tensors; TypeError for unequal dtypes.
+        Source: torch.matmul. Differs: of booleans it is computed, too.
+        """
         other = as_operand(other, self.dtype)
         if self.ndim == 0 or other.ndim == 0:
             raise ValueError(
@@ -41,14 +47,24 @@ class Products:
         return as_operand(other, dtypes.as_array(other).dtype).matmul(self)
 
     def mm(self: Any, other: Tensor) -> Tensor:
-        """A B of two matrices; `matmul` broadcasts, this does not."""
+        """A B of two matrices; `matmul` broadcasts, this does not.
+
+        Shapes: (M, K), (K, N) → (M, N)
+        Raises: ValueError for other shapes; TypeError for what is no tensor and for unequal dtypes.
+        Source: torch.mm.
+        """
         as_tensors("mm", other=other)
         if self.ndim != 2 or other.ndim != 2:
             raise ValueError(f"mm: takes two matrices, not {self.shape} and {other.shape}; use matmul")
         return self.matmul(other)
 
     def bmm(self: Any, other: Tensor) -> Tensor:
-        """A_b B_b for each b of two batches of matrices; `matmul` broadcasts, this does not."""
+        """A_b B_b for each b of two batches of matrices; `matmul` broadcasts, this does not.
+
+        Shapes: (B, M, K), (B, K, N) → (B, M, N)
+        Raises: ValueError for other shapes; TypeError for what is no tensor and for unequal dtypes.
+        Source: torch.bmm.
+        """
         as_tensors("bmm", other=other)
         if self.ndim != 3 or other.ndim != 3 or len(self) != len(other):
             raise ValueError(
@@ -57,7 +73,12 @@ class Products:
         return self.matmul(other)
 
     def dot(self: Any, other: Tensor) -> Tensor:
-        """Σ a b of two vectors."""
+        """Σ a b of two vectors.
+
+        Shapes: (N,), (N,) → ()
+        Raises: ValueError for other shapes; TypeError for what is no tensor and for unequal dtypes.
+        Source: torch.dot.
+        """
         as_tensors("dot", other=other)
         if self.ndim != 1 or self.shape != other.shape:
             raise ValueError(
@@ -66,14 +87,24 @@ class Products:
         return self.matmul(other)
 
     def mv(self: Any, vec: Tensor) -> Tensor:
-        """A b of a matrix and a vector."""
+        """A b of a matrix and a vector.
+
+        Shapes: (M, K), (K,) → (M,)
+        Raises: ValueError for other shapes; TypeError for what is no tensor and for unequal dtypes.
+        Source: torch.mv.
+        """
         as_tensors("mv", vec=vec)
         if self.ndim != 2 or vec.ndim != 1:
             raise ValueError(f"mv: takes (M, K) and (K,), not {self.shape} and {vec.shape}; use matmul")
         return self.matmul(vec)
 
     def outer(self: Any, vec2: Tensor) -> Tensor:
-        """a bᵀ of two vectors: (M,), (N,) → (M, N)."""
+        """a bᵀ of two vectors.
+
+        Shapes: (M,), (N,) → (M, N)
+        Raises: ValueError for other shapes; TypeError for what is no tensor.
+        Source: torch.outer.
+        """
         as_tensors("outer", vec2=vec2)
         if self.ndim != 1 or vec2.ndim != 1:
             raise ValueError(
@@ -82,13 +113,23 @@ class Products:
         return self.unsqueeze(1) * vec2
 
     def addmm(self: Any, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-        """beta · self + alpha · A B of two matrices; self is broadcast to the product."""
+        """beta · self + alpha · A B of two matrices; for beta = 0 self is left out, with its NaN.
+
+        Shapes: (M, N) or what broadcasts to it, (M, K), (K, N) → (M, N)
+        Raises: ValueError for other shapes; TypeError for unequal dtypes, and fractions for integers.
+        Source: torch.addmm.
+        """
         return self._add_product(
             "addmm", mat1.mm(mat2) if isinstance(mat1, engine.Tensor) else mat1, beta, alpha
         )
 
     def baddbmm(self: Any, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-        """beta · self + alpha · A_b B_b for each b of two batches; self is broadcast to the products."""
+        """beta · self + alpha · A_b B_b for each b; for beta = 0 self is left out, with its NaN.
+
+        Shapes: (B, M, N) or what broadcasts to it, (B, M, K), (B, K, N) → (B, M, N)
+        Raises: ValueError for other shapes; TypeError for unequal dtypes, and fractions for integers.
+        Source: torch.baddbmm.
+        """
         return self._add_product(
             "baddbmm", batch1.bmm(batch2) if isinstance(batch1, engine.Tensor) else batch1, beta, alpha
         )

@@ -23,12 +23,22 @@ class Reductions(Order):
     __slots__ = ()
 
     def sum(self: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-        """Σ over the axes dim (all if None). Booleans and integers add up in int64."""
+        """Σ over the axes dim (all if None). Booleans and integers add up in int64.
+
+        Shapes: any → without the axes dim; with keepdim they have length 1
+        Raises: IndexError or TypeError for a dim that is no axis; ValueError for one named twice.
+        Source: torch.sum.
+        """
         x = self if dtype is None else self.to(dtype)
         return ops.sum(x, axis=as_axes("sum", x, dim, keepdim), keepdims=keepdim)
 
     def mean(self: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-        """Mean over the axes dim (all if None); NaN for none. Integers: convert first, as in PyTorch."""
+        """Mean over the axes dim (all if None); NaN for none.
+
+        Shapes: as `sum`
+        Raises: RuntimeError for integers and booleans, as in PyTorch: convert first; for dim as `sum`.
+        Source: torch.mean.
+        """
         x = self if dtype is None else self.to(dtype)
         if not dtypes.floating(x.dtype):
             raise RuntimeError(f"mean: a mean of {x.dtype} would be cut to {x.dtype}; use .float().mean()")
@@ -45,6 +55,10 @@ class Reductions(Order):
         """Σ (x − μ)² / (n − correction) over the axes dim; correction=1, PyTorch's default, is unbiased.
 
         unbiased: the older name, False for correction 0; it may stand alone, as in x.var(False).
+
+        Shapes: as `sum`
+        Raises: TypeError for unbiased beside correction; RuntimeError for integers; for dim as `sum`.
+        Source: torch.var. Differs: the second derivative is NaN where nothing is left to divide by.
         """
         if isinstance(dim, bool):
             dim, unbiased = None, dim
@@ -68,13 +82,25 @@ class Reductions(Order):
         *,
         correction: int | None = None,
     ) -> Tensor:
-        """√var; the gradient of a constant row is 0, where the formula would be 0/0."""
+        """√var; the gradient of a constant row is 0, where the formula would be 0/0.
+
+        Shapes: as `sum`
+        Raises: as `var`.
+        Source: torch.std. Differs: the second derivative at equal elements is 0, as the first.
+        """
         variance = self.var(dim, unbiased, keepdim, correction=correction)
         constant = variance == 0
         return ops.where(constant, variance, ops.sqrt(ops.where(constant, 1.0, variance)))
 
     def norm(self: Any, p: Any = "fro", dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """(Σ |x|ᵖ)^(1/p), or max |x| for p = ∞; "fro" is p = 2. At the zero vector the gradient is 0."""
+        """(Σ |x|ᵖ)^(1/p), or max |x| for p = ∞; "fro" is p = 2. At the zero vector the gradient is 0.
+
+        Shapes: as `sum`
+        Raises: RuntimeError for integers; ValueError for another word than "fro", or "fro" over three axes;
+        IndexError for p < 0 of no elements; for dim as `sum`.
+        Source: torch.norm. Differs: no nuclear norm; the second derivative at the zero vector is 0, as the
+        first.
+        """
         if not dtypes.floating(self.dtype):
             raise RuntimeError(
                 f"norm: a norm of {self.dtype} would be cut to {self.dtype}; use .float().norm()"
@@ -102,22 +128,44 @@ class Reductions(Order):
         return ops.where(zero, 0.0, ops.sqrt(root) if p == 2 else root ** (1.0 / p))
 
     def amax(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """The maximum over the axes dim; tied maxima share the gradient evenly."""
+        """The maximum over the axes dim; tied maxima share the gradient evenly.
+
+        Shapes: as `sum`
+        Raises: IndexError for a maximum of no elements; for dim as `sum`.
+        Source: torch.amax. Differs: the gradient at a NaN is 0.
+        """
         refuse_empty("amax", self, dim)
         return ops.amax(self, axis=as_axes("amax", self, dim, keepdim), keepdims=keepdim)
 
     def amin(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """The minimum over the axes dim; tied minima share the gradient evenly."""
+        """The minimum over the axes dim; tied minima share the gradient evenly.
+
+        Shapes: as `sum`
+        Raises: IndexError for a minimum of no elements; for dim as `sum`.
+        Source: torch.amin. Differs: the gradient at a NaN is 0.
+        """
         refuse_empty("amin", self, dim)
         return ops.amin(self, axis=as_axes("amin", self, dim, keepdim), keepdims=keepdim)
 
     def max(self: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-        """The largest element (ties share the gradient); with a dim (values, indices) along it, the gradient
-        to the first of a tie; with a tensor instead of dim the larger of both, as `maximum`."""
+        """The largest element (ties share the gradient), or with a dim (values, indices) along it.
+
+        With a dim the gradient goes to the first of a tie; with a tensor instead of dim it is `maximum`.
+
+        Shapes: any → (); with a dim twice without it, or with keepdim of length 1; two that broadcast →
+        theirs
+        Raises: IndexError for no elements, or for no such dim; TypeError for a dim that is no integer.
+        Source: torch.max.
+        """
         return self._extreme("max", ops.maximum, dim if other is None else other, keepdim)
 
     def min(self: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-        """The smallest element, or with a dim or a tensor as `max` has it."""
+        """The smallest element, or with a dim or a tensor as `max` has it.
+
+        Shapes: as `max`
+        Raises: as `max`.
+        Source: torch.min.
+        """
         return self._extreme("min", ops.minimum, dim if other is None else other, keepdim)
 
     def _extreme(self: Any, name: str, of_two: engine.Op, dim: Any, keepdim: bool) -> Any:
@@ -131,25 +179,50 @@ class Reductions(Order):
         return found if keepdim else ValuesIndices(*(t.squeeze(axis) for t in found))
 
     def count_nonzero(self: Any, dim: Dim = None) -> Tensor:
-        """How many elements over the axes dim are not 0."""
+        """How many elements over the axes dim are not 0.
+
+        Shapes: any → without the axes dim
+        Raises: for dim as `sum`.
+        Source: torch.count_nonzero.
+        """
         return (self != 0).sum(dim)
 
     def prod(self: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-        """Π over the axis dim (all if None); the gradient is right at zeros."""
+        """Π over the axis dim (all if None); the gradient is right at zeros. Integers multiply in int64.
+
+        Shapes: any → () or without the axis dim; with keepdim it has length 1
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.prod.
+        """
         x = self if dtype is None else self.to(dtype)
         axis = None if dim is None else as_axis("prod", x, dim, keepdim)
         return ops.prod(x, axis=axis if x.ndim else None, keepdims=keepdim)
 
     def cumsum(self: Any, dim: int, *, dtype: Any = None) -> Tensor:
-        """Running sums along the axis dim. Booleans and integers add up in int64."""
+        """Running sums along the axis dim. Booleans and integers add up in int64.
+
+        Shapes: any → the same
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.cumsum.
+        """
         return self._along(ops.cumsum, as_axis("cumsum", self, dim), dtype)
 
     def cumprod(self: Any, dim: int, *, dtype: Any = None) -> Tensor:
-        """Running products along the axis dim. Booleans and integers multiply in int64."""
+        """Running products along the axis dim. Booleans and integers multiply in int64.
+
+        Shapes: any → the same
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.cumprod.
+        """
         return self._along(ops.cumprod, as_axis("cumprod", self, dim), dtype)
 
     def diff(self: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
-        """xᵢ₊₁ − xᵢ along the axis dim, n times, with the slices prepend and append put to its ends first."""
+        """xᵢ₊₁ − xᵢ along the axis dim, n times, with the slices prepend and append put to its ends first.
+
+        Shapes: (..., N, ...) → (..., max(N − n, 0), ...), N counted with prepend and append
+        Raises: ValueError for 0-d tensors, n < 0, or slices with other axes; IndexError or TypeError for dim.
+        Source: torch.diff.
+        """
         if not self.ndim:
             raise ValueError("diff: a 0-d tensor has no neighbours; make it one axis or more with reshape")
         axis, times = as_axis("diff", self, dim), as_integer("diff", "n", n)
@@ -165,15 +238,32 @@ class Reductions(Order):
         return x
 
     def logsumexp(self: Any, dim: Dim, keepdim: bool = False) -> Tensor:
-        """ln Σ eˣ over the axes dim, without overflow."""
+        """ln Σ eˣ over the axes dim, without overflow.
+
+        Shapes: as `sum`
+        Raises: for dim as `sum`.
+        Source: torch.logsumexp. Differs: the gradient stays a softmax where all inputs are large.
+        """
         return ops.logsumexp(self, axis=as_axes("logsumexp", self, dim, keepdim), keepdims=keepdim)
 
     def softmax(self: Any, dim: int, dtype: Any = None) -> Tensor:
-        """eˣ / Σ eˣ along the axis dim. Unlike in PyTorch, a row of nothing but −∞ gives zeros, not NaN."""
+        """eˣ / Σ eˣ along the axis dim.
+
+        Shapes: any → the same
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.softmax. Differs: a row that is −∞ everywhere gives zeros and a zero gradient, not NaN;
+        of integers it is computed, too.
+        """
         return self._along(ops.softmax, as_axis("softmax", self, dim), dtype)
 
     def log_softmax(self: Any, dim: int, dtype: Any = None) -> Tensor:
-        """x − ln Σ eˣ along the axis dim."""
+        """x − ln Σ eˣ along the axis dim.
+
+        Shapes: any → the same
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.log_softmax. Differs: a row that is −∞ everywhere stays −∞; of integers it is computed,
+        too.
+        """
         return self._along(ops.log_softmax, as_axis("log_softmax", self, dim), dtype)
 
     def _along(self: Any, op: engine.Op, axis: int, dtype: Any) -> Tensor:
@@ -182,11 +272,21 @@ class Reductions(Order):
         return op(x, axis=axis) if x.ndim else op(x.reshape(1), axis=0).reshape(())
 
     def argmax(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """The index of the (first) maximum, of the flattened tensor if dim is None."""
+        """The index of the (first) maximum, of the flattened tensor if dim is None.
+
+        Shapes: any → () or without the axis dim, int64; with keepdim reduced axes have length 1
+        Raises: IndexError for no elements, or for no such dim; TypeError for a dim that is no integer.
+        Source: torch.argmax. Differs: of booleans it is computed, too.
+        """
         return self._index_of("argmax", np.argmax, dim, keepdim)
 
     def argmin(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """The index of the (first) minimum, of the flattened tensor if dim is None."""
+        """The index of the (first) minimum, of the flattened tensor if dim is None.
+
+        Shapes: as `argmax`
+        Raises: as `argmax`.
+        Source: torch.argmin. Differs: of booleans it is computed, too.
+        """
         return self._index_of("argmin", np.argmin, dim, keepdim)
 
     def _index_of(self: Any, who: str, function: Any, dim: int | None, keepdim: bool) -> Tensor:
@@ -196,12 +296,22 @@ class Reductions(Order):
         return engine.make(np.asarray(found), None, None)
 
     def any(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """Is any element true?"""
+        """Is any element true?
+
+        Shapes: as `sum`, bool
+        Raises: for dim as `sum`.
+        Source: torch.any. Differs: a boolean for every dtype, uint8 too.
+        """
         found = np.any(self.array, axis=as_axes("any", self, dim, keepdim), keepdims=keepdim)
         return engine.make(np.asarray(found), None, None)
 
     def all(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """Are all elements true?"""
+        """Are all elements true?
+
+        Shapes: as `sum`, bool
+        Raises: for dim as `sum`.
+        Source: torch.all. Differs: a boolean for every dtype, uint8 too.
+        """
         found = np.all(self.array, axis=as_axes("all", self, dim, keepdim), keepdims=keepdim)
         return engine.make(np.asarray(found), None, None)
 

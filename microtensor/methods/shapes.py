@@ -22,54 +22,101 @@ class Shapes(Parts):
     __slots__ = ()
 
     def size(self: Any, dim: int | None = None) -> Any:
-        """The shape, or the length of one axis."""
+        """The shape, or the length of one axis.
+
+        Shapes: any → a tuple of integers, or one
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.Tensor.size. Differs: the shape is a tuple, without methods of its own.
+        """
         return self.shape if dim is None else self.shape[as_axis_of("size", self, dim)]
 
     def dim(self: Any) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        Shapes: any → an integer
+        Source: torch.Tensor.dim.
+        """
         return self.ndim
 
     def numel(self: Any) -> int:
-        """The number of elements."""
+        """The number of elements.
+
+        Shapes: any → an integer
+        Raises: TypeError, as a function, for what is no tensor.
+        Source: torch.numel.
+        """
         return self.array.size
 
     nelement = numel
 
     def element_size(self: Any) -> int:
-        """Bytes per element."""
+        """Bytes per element.
+
+        Shapes: any → an integer
+        Source: torch.Tensor.element_size.
+        """
         return self.array.itemsize
 
     @property
     def itemsize(self: Any) -> int:
-        """Bytes per element."""
+        """Bytes per element.
+
+        Source: torch.Tensor.itemsize.
+        """
         return self.array.itemsize
 
     @property
     def nbytes(self: Any) -> int:
-        """Bytes of all elements."""
+        """Bytes of all elements.
+
+        Source: torch.Tensor.nbytes.
+        """
         return self.array.nbytes
 
     def stride(self: Any, dim: int | None = None) -> Any:
-        """How many elements apart neighbours along each axis, or along one, lie in memory."""
+        """How many elements apart neighbours along each axis, or along one, lie in memory.
+
+        Shapes: any → a tuple of integers, or one
+        Raises: IndexError or TypeError for a dim that is no axis.
+        Source: torch.Tensor.stride.
+        """
         steps = tuple(n // self.array.itemsize for n in self.array.strides)
         return steps if dim is None else steps[as_axis_of("stride", self, dim)]
 
     def data_ptr(self: Any) -> int:
-        """The address of the first element."""
+        """The address of the first element.
+
+        Shapes: any → an integer
+        Source: torch.Tensor.data_ptr.
+        """
         return self.array.ctypes.data
 
     def is_contiguous(self: Any) -> bool:
-        """Do the elements lie in memory in row-major order, without gaps?"""
+        """Do the elements lie in memory in row-major order, without gaps?
+
+        Shapes: any → True or False
+        Source: torch.Tensor.is_contiguous.
+        """
         return self.array.flags.c_contiguous
 
     # --- other shapes ---------------------------------------------------------------------------------------
 
     def reshape(self: Any, *shape: Any) -> Tensor:
-        """The same elements in another shape; one length may be −1. A view where memory allows."""
+        """The same elements in another shape; one length may be −1. A view where memory allows.
+
+        Shapes: any → the given one, of as many elements
+        Raises: ValueError for another number of elements; TypeError for a shape that is not made of integers.
+        Source: torch.reshape.
+        """
         return ops.reshape(self, shape=as_sizes("reshape", shape))
 
     def view(self: Any, *shape: Any) -> Tensor:
-        """As reshape, but an error where memory does not allow a view (use contiguous() first)."""
+        """As reshape, but an error where memory does not allow a view (use contiguous() first).
+
+        Shapes: any → the given one, of as many elements
+        Raises: RuntimeError where only a copy would do; for the shape as `reshape`.
+        Source: torch.Tensor.view. Differs: takes no dtype.
+        """
         y = self.reshape(*shape)
         if not np.shares_memory(y.array, self.array) and self.array.size:
             raise RuntimeError(
@@ -79,7 +126,12 @@ class Shapes(Parts):
         return y
 
     def flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """The axes start_dim … end_dim joined into one."""
+        """The axes start_dim … end_dim joined into one.
+
+        Shapes: (..., A, B, C, ...) → (..., A · B · C, ...); () → (1,)
+        Raises: ValueError for a start_dim after end_dim; IndexError or TypeError for what is no axis.
+        Source: torch.flatten.
+        """
         if self.ndim == 0:
             return self.reshape(1)
         first, last = as_axis("flatten", self, start_dim), as_axis("flatten", self, end_dim)
@@ -89,7 +141,13 @@ class Shapes(Parts):
         return self.reshape(*self.shape[:first], joined, *self.shape[last + 1 :])
 
     def unflatten(self: Any, dim: int, sizes: Sequence[int]) -> Tensor:
-        """The axis dim as several, of the given lengths (one may be −1): the inverse of flatten."""
+        """The axis dim as several, of the given lengths (one may be −1): the inverse of flatten.
+
+        Shapes: (..., A · B, ...) → (..., A, B, ...)
+        Raises: ValueError for sizes that do not multiply to its length; IndexError or TypeError for no axis
+        dim.
+        Source: torch.unflatten.
+        """
         axis = as_axis("unflatten", self, dim)
         if not self.ndim or not isinstance(sizes, tuple | list) or not sizes:
             raise ValueError(f"unflatten: shape {self.shape}, sizes {sizes!r}; give an axis and its lengths")
@@ -102,17 +160,33 @@ class Shapes(Parts):
         return self.reshape(*self.shape[:axis], *parts, *self.shape[axis + 1 :])
 
     def squeeze(self: Any, dim: int | Sequence[int] | None = None) -> Tensor:
-        """Without the axes of length 1, or without those among the axes dim that have length 1."""
+        """Without the axes of length 1, or without those among the axes dim that have length 1.
+
+        Shapes: (..., 1, ...) → (..., ...)
+        Raises: IndexError or TypeError for a dim that is no axis; ValueError for one named twice.
+        Source: torch.squeeze.
+        """
         drop = range(self.ndim) if dim is None else as_axes("squeeze", self, dim) or ()
         return self.reshape(tuple(n for i, n in enumerate(self.shape) if n != 1 or i not in drop))
 
     def unsqueeze(self: Any, dim: int) -> Tensor:
-        """With a new axis of length 1 at position dim."""
+        """With a new axis of length 1 at position dim.
+
+        Shapes: (..., ...) → (..., 1, ...)
+        Raises: IndexError or TypeError for a dim that is no axis of the result.
+        Source: torch.unsqueeze.
+        """
         at = as_axis("unsqueeze", self, dim, new=1)
         return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
 
     def permute(self: Any, *dims: Any) -> Tensor:
-        """The axes in another order."""
+        """The axes in another order.
+
+        Shapes: (A, B, C), dims (2, 0, 1) → (C, A, B)
+        Raises: ValueError for dims that do not name each axis once; IndexError or TypeError for what is no
+        axis.
+        Source: torch.permute.
+        """
         axes = as_sizes("permute", dims)
         if sorted(as_axis("permute", self, d) for d in axes) != list(range(self.ndim)):
             raise ValueError(
@@ -121,7 +195,12 @@ class Shapes(Parts):
         return ops.permute(self, axes=axes)
 
     def transpose(self: Any, dim0: int, dim1: int) -> Tensor:
-        """Two axes swapped."""
+        """Two axes swapped.
+
+        Shapes: (..., M, ..., N, ...) → (..., N, ..., M, ...)
+        Raises: IndexError or TypeError for what is no axis.
+        Source: torch.transpose; torch.swapaxes.
+        """
         a, b = as_axis("transpose", self, dim0), as_axis("transpose", self, dim1)
         axes = list(range(self.ndim))
         if axes:  # a 0-d tensor has none to swap
@@ -131,7 +210,13 @@ class Shapes(Parts):
     swapaxes = transpose
 
     def movedim(self: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-        """The axes source moved to the places destination; the others keep their order."""
+        """The axes source moved to the places destination; the others keep their order.
+
+        Shapes: (A, B, C), 0 to −1 → (B, C, A)
+        Raises: ValueError for more axes than places, or one named twice; IndexError or TypeError for what is
+        none.
+        Source: torch.movedim.
+        """
         a, b = as_axes("movedim", self, source) or (), as_axes("movedim", self, destination) or ()
         if len(a) != len(b):
             raise ValueError(f"movedim: {source} to {destination}; give as many places as axes")
@@ -142,16 +227,30 @@ class Shapes(Parts):
 
     @property
     def T(self: Any) -> Tensor:
-        """All axes in reverse order."""
+        """All axes in reverse order.
+
+        Shapes: (A, B, C) → (C, B, A)
+        Source: torch.Tensor.T.
+        """
         return ops.permute(self, axes=tuple(reversed(range(self.ndim))))
 
     @property
     def mT(self: Any) -> Tensor:
-        """The last two axes swapped."""
+        """The last two axes swapped.
+
+        Shapes: (..., M, N) → (..., N, M)
+        Raises: IndexError below two axes.
+        Source: torch.Tensor.mT.
+        """
         return self.transpose(-2, -1)
 
     def t(self: Any) -> Tensor:
-        """A matrix, transposed."""
+        """A matrix, transposed; vectors and numbers as they are.
+
+        Shapes: (M, N) → (N, M)
+        Raises: RuntimeError above two axes.
+        Source: torch.t.
+        """
         if self.ndim > 2:
             raise RuntimeError(
                 f"t: a tensor of shape {self.shape} is no matrix; use .mT for its last two axes"
@@ -159,7 +258,13 @@ class Shapes(Parts):
         return self.T
 
     def expand(self: Any, *sizes: Any) -> Tensor:
-        """Axes of length 1 (and new leading ones) repeated without a copy; −1 keeps a length."""
+        """Axes of length 1 (and new leading ones) repeated without a copy; −1 keeps a length.
+
+        Shapes: (..., 1, ...) → (..., N, ...), and more in front
+        Raises: ValueError for fewer lengths than axes, −1 in front, or an axis that is not 1; TypeError for
+        no lengths.
+        Source: torch.Tensor.expand. Differs: what lies repeated in memory cannot be written into.
+        """
         want = as_sizes("expand", sizes)
         if len(want) < self.ndim:
             raise ValueError(
@@ -174,24 +279,49 @@ class Shapes(Parts):
         return ops.expand(self, shape=tuple(o if w == -1 else w for w, o in zip(want, old, strict=True)))
 
     def ravel(self: Any) -> Tensor:
-        """The elements in row-major order along one axis: a view where memory allows."""
+        """The elements in row-major order along one axis: a view where memory allows.
+
+        Shapes: any → (N,)
+        Raises: TypeError, as a function, for what is no tensor.
+        Source: torch.ravel.
+        """
         return self.reshape(-1)
 
     def broadcast_to(self: Any, shape: Sequence[int]) -> Tensor:
-        """Broadcast to a shape, without a copy."""
+        """Broadcast to a shape, without a copy.
+
+        Shapes: any → the given one
+        Raises: as `expand`.
+        Source: torch.broadcast_to.
+        """
         return self.expand(shape)
 
     def view_as(self: Any, other: Tensor) -> Tensor:
-        """view of the other's shape."""
+        """view of the other's shape.
+
+        Shapes: any, other (...) → (...)
+        Raises: TypeError for what is no tensor; as `view`.
+        Source: torch.Tensor.view_as.
+        """
         as_tensors("view_as", other=other)
         return self.view(other.shape)
 
     def reshape_as(self: Any, other: Tensor) -> Tensor:
-        """reshape to the other's shape."""
+        """reshape to the other's shape.
+
+        Shapes: any, other (...) → (...)
+        Raises: TypeError for what is no tensor; as `reshape`.
+        Source: torch.Tensor.reshape_as.
+        """
         as_tensors("reshape_as", other=other)
         return self.reshape(other.shape)
 
     def expand_as(self: Any, other: Tensor) -> Tensor:
-        """expand to the other's shape."""
+        """expand to the other's shape.
+
+        Shapes: any, other (...) → (...)
+        Raises: TypeError for what is no tensor; as `expand`.
+        Source: torch.Tensor.expand_as.
+        """
         as_tensors("expand_as", other=other)
         return self.expand(other.shape)

@@ -159,7 +159,7 @@ def _flag(name: str, ufunc: Any, label: str) -> Any:
 
     two = getattr(ufunc, "nin", 1) == 2
     chosen = forward if two else forward_one
-    chosen.__doc__ = f"{name.replace('_', ' ')} ({label}), element by element; passes no gradient on"
+    chosen.__doc__ = f"{f'a {label} b' if two else f'{label} x'}, element by element; passes no gradient on."
     return op(name, label=label, broadcasts=two, differentiable=False)(chosen)
 
 
