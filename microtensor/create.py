@@ -51,7 +51,11 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     """A tensor with a copy of data: a number, nested lists, an array or a tensor.
 
     Python floats become the default dtype (float32), integers int64, booleans bool; arrays keep their dtype.
-    Raises: TypeError for data that is no rectangle of numbers; RuntimeError for a gradient of integers.
+
+    Shapes: that of data
+    Raises: TypeError for data that is no rectangle of numbers, and a dtype that is not here; ValueError for a
+    number that its integer dtype cannot hold; RuntimeError for a gradient of integers, and another device.
+    Source: torch.tensor.
     """
     if isinstance(data, Tensor):
         data = data.array
@@ -60,7 +64,12 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 
 
 def from_numpy(array: Any) -> Tensor:
-    """A tensor that shares the array's memory: a change of one is a change of the other."""
+    """A tensor that shares the array's memory: a change of one is a change of the other.
+
+    Shapes: that of the array
+    Raises: TypeError for what is no array, and memory of a dtype that is not here.
+    Source: torch.from_numpy.
+    """
     if not isinstance(array, np.ndarray):
         raise TypeError(
             f"from_numpy: takes an array, not {type(array).__name__}; use mt.tensor to copy other data"
@@ -73,7 +82,13 @@ def from_numpy(array: Any) -> Tensor:
 
 
 def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Zeros of a shape."""
+    """Zeros of a shape.
+
+    Shapes: size, as integers or one tuple
+    Raises: ValueError for a negative length; TypeError for lengths that are no integers, none at all, and a
+    dtype that is not here; RuntimeError for a gradient of integers, and another device.
+    Source: torch.zeros.
+    """
     return full(
         as_lengths("zeros", size),
         0,
@@ -84,14 +99,24 @@ def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Ones of a shape."""
+    """Ones of a shape.
+
+    Shapes: size, as integers or one tuple
+    Raises: as `zeros`.
+    Source: torch.ones.
+    """
     return full(
         as_lengths("ones", size), 1, dtype=dtype or dtypes.default, device=device, requires_grad=requires_grad
     )
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of a shape whose values are whatever was in memory."""
+    """A tensor of a shape whose values are whatever was in memory.
+
+    Shapes: size, as integers or one tuple
+    Raises: as `zeros`.
+    Source: torch.empty.
+    """
     return _leaf(
         "empty", np.empty(as_lengths("empty", size), dtype or dtypes.default), None, requires_grad, device
     )
@@ -100,7 +125,12 @@ def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 def full(
     size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """One value everywhere; its kind decides the dtype if none is given."""
+    """One value everywhere; its kind decides the dtype if none is given.
+
+    Shapes: size
+    Raises: as `zeros`; TypeError for a value that is no number, ValueError for one of several elements.
+    Source: torch.full.
+    """
     value = as_number("full", fill_value)
     filling = dtypes.cast(np.asarray(value), dtypes.checked("full", dtype or dtypes.of_scalar(value)))
     return _leaf("full", np.full(as_lengths("full", (size,)), filling), None, requires_grad, device)
@@ -109,7 +139,12 @@ def full(
 def full_like(
     input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """One value everywhere, in another tensor's shape and dtype."""
+    """One value everywhere, in another tensor's shape, and its dtype unless one is given.
+
+    Shapes: that of input
+    Raises: as `full`.
+    Source: torch.full_like.
+    """
     dtype = dtype or input.dtype
     return full(input.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -118,10 +153,17 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def function(
         input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Tensor:
+        """{0} in another tensor's shape, and its dtype unless one is given.
+
+        Shapes: that of input
+        Raises: TypeError for a dtype that is not here; RuntimeError for a gradient of integers, and another
+        device.
+        Source: torch.{0}_like.
+        """
         dtype = dtype or input.dtype
         return make(input.shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    function.__doc__ = f"{make.__name__} in another tensor's shape, and its dtype unless one is given."
+    function.__doc__ = str(function.__doc__).format(make.__name__)
     function.__name__ = function.__qualname__ = f"{make.__name__}_like"
     return function
 
@@ -129,7 +171,12 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def eye(
     n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """Ones on the diagonal of an n × m matrix (n × n without m)."""
+    """Ones on the diagonal of an n × m matrix (n × n without m).
+
+    Shapes: (n, m)
+    Raises: as `zeros`.
+    Source: torch.eye.
+    """
     rows, columns = as_lengths("eye", (n, n if m is None else m))
     return _leaf("eye", np.eye(rows, columns, dtype=dtype or dtypes.default), None, requires_grad, device)
 
@@ -145,7 +192,10 @@ def arange(
 ) -> Tensor:
     """start, start + step, … below end (0 … below start if end is not given); int64 for integers.
 
-    Raises: ValueError if step is 0 or leads away from end.
+    Shapes: (⌈(end − start) / step⌉,)
+    Raises: ValueError if step is 0 or leads away from end, or is a fraction for an integer dtype; TypeError
+    for what is no number.
+    Source: torch.arange.
     """
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (as_number("arange", v) for v in (start, end, step))
@@ -165,7 +215,12 @@ def arange(
 def linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """`steps` numbers from start to end, both included."""
+    """`steps` numbers from start to end, both included.
+
+    Shapes: (steps,)
+    Raises: ValueError for steps below 0; TypeError for what is no number.
+    Source: torch.linspace.
+    """
     if steps < 0:
         raise ValueError(f"linspace: steps is {steps}; make it 0 or more")
     array = np.linspace(as_number("linspace", start), as_number("linspace", end), steps)
@@ -176,17 +231,30 @@ def linspace(
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seed the generator that everything random uses unless it is given another."""
+    """Seed the generator that everything random uses unless it is given another.
+
+    Raises: TypeError for a seed that is no integer.
+    Source: torch.manual_seed. Differs: the numbers are others.
+    """
     return default_generator.manual_seed(seed)
 
 
 def get_rng_state() -> Tensor:
-    """The default generator's state: a uint8 tensor of 48 bytes."""
+    """The default generator's state: a uint8 tensor of 48 bytes.
+
+    Shapes: (48,)
+    Source: torch.get_rng_state.
+    """
     return engine.make(default_generator.get_state(), None, None)  # type: ignore[no-any-return]
 
 
 def set_rng_state(state: Tensor) -> None:
-    """Put the default generator into a state that get_rng_state() gave."""
+    """Put the default generator into a state that get_rng_state() gave.
+
+    Shapes: (48,)
+    Raises: ValueError for another shape or dtype.
+    Source: torch.set_rng_state.
+    """
     default_generator.set_state(state.array)
 
 
@@ -201,7 +269,12 @@ def _float(who: str, dtype: Any) -> Any:
 def rand(
     *size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """Uniform on [0, 1)."""
+    """Uniform on [0, 1).
+
+    Shapes: size, as integers or one tuple
+    Raises: as `zeros`; TypeError for an integer dtype.
+    Source: torch.rand.
+    """
     array = as_rng(generator).random(as_lengths("rand", size), _float("rand", dtype))
     return _leaf("rand", array, None, requires_grad, device)
 
@@ -209,7 +282,12 @@ def rand(
 def randn(
     *size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """Normal with mean 0 and variance 1."""
+    """Normal with mean 0 and variance 1.
+
+    Shapes: size, as integers or one tuple
+    Raises: as `zeros`; TypeError for an integer dtype.
+    Source: torch.randn.
+    """
     array = as_rng(generator).standard_normal(as_lengths("randn", size), _float("randn", dtype))
     return _leaf("randn", array, None, requires_grad, device)
 
@@ -228,7 +306,12 @@ def normal(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Normal with a mean and a standard deviation."""
+    """Normal with a mean and a standard deviation.
+
+    Shapes: size
+    Raises: as `zeros`.
+    Source: torch.normal. Differs: mean and std are numbers, not tensors.
+    """
     array = (
         as_rng(generator).standard_normal(as_lengths("normal", (size,)), dtype or dtypes.default) * std + mean
     )
@@ -244,7 +327,12 @@ def randint(
     dtype: Any = None,
     device: Any = None,
 ) -> Tensor:
-    """Integers from low (0 if left out) to high − 1: randint(high, size) or randint(low, high, size)."""
+    """Integers from low (0 if left out) to high − 1: randint(high, size) or randint(low, high, size).
+
+    Shapes: size
+    Raises: ValueError where high is not above low; for size as `zeros`.
+    Source: torch.randint.
+    """
     if not is_int(high):
         low, high, size = 0, low, high if size is None else size
     if high <= low:
@@ -254,5 +342,10 @@ def randint(
 
 
 def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
-    """0 … n − 1 in random order."""
+    """0 … n − 1 in random order.
+
+    Shapes: (n,), int64
+    Raises: TypeError for a dtype that is not here; RuntimeError for another device.
+    Source: torch.randperm.
+    """
     return _leaf("randperm", as_rng(generator).permutation(n), dtype, False, device)

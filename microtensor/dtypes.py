@@ -20,12 +20,19 @@ _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # bool < integer < float: a lower kind
 
 
 def get_default_dtype() -> DType:
-    """The dtype that Python floats become: float32 unless `set_default_dtype` changed it."""
+    """The dtype that Python floats become: float32 unless `set_default_dtype` changed it.
+
+    Source: torch.get_default_dtype.
+    """
     return default
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """Make Python floats float32 or float64 from now on."""
+    """Make Python floats float32 or float64 from now on.
+
+    Raises: TypeError for another dtype.
+    Source: torch.set_default_dtype.
+    """
     global default
     if dtype not in (float32, float64):
         raise TypeError(f"set_default_dtype: {dtype} is not a floating dtype; use mt.float32 or mt.float64")

@@ -55,7 +55,12 @@ def as_functions(names: str) -> Iterator[Callable[..., Any]]:
 
 
 def pow(input: Any, exponent: Any) -> Tensor:
-    """xᵖ; one of the two may be a number."""
+    """xᵖ; one of the two may be a number.
+
+    Shapes: two that broadcast → the broadcast one
+    Raises: TypeError where neither is a tensor, or one is no number; as the method.
+    Source: torch.pow. Differs: of booleans alone there is no power.
+    """
     if not isinstance(input, Tensor):
         as_tensors("pow", exponent=exponent)
         return ops.pow(as_number("pow", input), exponent)  # type: ignore[no-any-return]
@@ -73,7 +78,10 @@ def _list(who: str, tensors: Any) -> list[Tensor]:
 def cat(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along dim; all other axes equal, also those of empty tensors.
 
-    Raises: ValueError for an empty list or shapes that differ elsewhere.
+    Shapes: (..., N, ...), (..., M, ...), … → (..., N + M + …, ...)
+    Raises: ValueError for an empty list, 0-d tensors, or shapes that differ elsewhere; IndexError for no such
+    dim; TypeError for what is no tensor.
+    Source: torch.cat.
     """
     xs = _list("cat", tensors)
     if any(x.ndim == 0 for x in xs):
@@ -84,7 +92,13 @@ def cat(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
 
 
 def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape side by side along a new axis dim."""
+    """Tensors of one shape side by side along a new axis dim.
+
+    Shapes: K of (..., ...) → (..., K, ...)
+    Raises: ValueError for an empty list, or shapes that differ; IndexError for no such dim; TypeError for
+    what is no tensor.
+    Source: torch.stack.
+    """
     xs = _list("stack", tensors)
     if len({x.shape for x in xs}) > 1:
         raise ValueError(f"stack: shapes {sorted({x.shape for x in xs})} differ; make them equal")
@@ -92,18 +106,34 @@ def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
 
 
 def hstack(tensors: Iterable[Tensor]) -> Tensor:
-    """The tensors one after the other along axis 1, along axis 0 where there is one only."""
+    """The tensors one after the other along axis 1, along axis 0 where there is one only.
+
+    Shapes: as `cat`; () counts as (1,)
+    Raises: as `cat`, but for 0-d tensors.
+    Source: torch.hstack.
+    """
     xs = [x.reshape(1) if x.ndim == 0 else x for x in _list("hstack", tensors)]
     return cat(xs, 0 if xs[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Iterable[Tensor]) -> Tensor:
-    """The tensors one below the other; vectors and numbers are rows."""
+    """The tensors one below the other; vectors and numbers are rows.
+
+    Shapes: as `cat` along axis 0; (N,) counts as (1, N)
+    Raises: as `cat`, but for 0-d tensors.
+    Source: torch.vstack.
+    """
     return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in _list("vstack", tensors)])
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """For each vector its values over the grid that all span; "xy" swaps the first two axes."""
+    """For each vector its values over the grid that all span; "xy" swaps the first two axes.
+
+    Shapes: (A,), (B,), … → for each (A, B, …), or (B, A, …) for "xy"
+    Raises: ValueError for none, what are no vectors of one dtype, and another indexing; TypeError for what is
+    no tensor.
+    Source: torch.meshgrid.
+    """
     xs = _list(
         "meshgrid", tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
     )
@@ -120,6 +150,11 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """input where condition is True, else other; all broadcast. Gradients are selected, never multiplied.
 
     With the condition alone: the places where it is True, one vector per axis, as x[…] takes them.
+
+    Shapes: what broadcasts → the broadcast one
+    Raises: TypeError for a condition that is not boolean, and what is neither tensor nor number; ValueError
+    for shapes that do not broadcast.
+    Source: torch.where.
     """
     as_tensors("where", condition=condition)
     if input is None and other is None:
@@ -133,7 +168,12 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 
 def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
-    """Is each element among test_elements? (invert: is it not?)"""
+    """Is each element among test_elements? (invert: is it not?)
+
+    Shapes: any, any → the first, bool
+    Raises: TypeError for what holds no numbers.
+    Source: torch.isin.
+    """
     found = np.isin(as_tensor(elements).array, as_tensor(test_elements).array, invert=invert)
     return as_tensor(np.asarray(found))
 
@@ -141,7 +181,10 @@ def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
 def searchsorted(sorted_sequence: Tensor, input: Any, *, right: bool = False) -> Tensor:
     """Where each element must go to keep the rising last axis in order: before its equals, or after them.
 
-    Shapes: (N,), any → the shape of input; or (..., N), (..., M) with equal leading axes.
+    Shapes: (N,), any → the shape of input; or (..., N), (..., M) with equal leading axes → (..., M); int64
+    Raises: ValueError for other shapes; TypeError for a sequence that is no tensor, and input without
+    numbers.
+    Source: torch.searchsorted.
     """
     as_tensors("searchsorted", sorted_sequence=sorted_sequence)
     x, rows = as_tensor(input), sorted_sequence
@@ -159,14 +202,23 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, right: bool = False) ->
 
 
 class cuda:
-    """No GPU is here: programs that ask, as in `torch.cuda.is_available()`, take the CPU."""
+    """No GPU is here: programs that ask, as in `torch.cuda.is_available()`, take the CPU.
+
+    Source: torch.cuda.
+    """
 
     @staticmethod
     def is_available() -> bool:
-        """False"""
+        """False
+
+        Source: torch.cuda.is_available.
+        """
         return False
 
 
 def is_tensor(obj: Any) -> bool:
-    """Is it a tensor?"""
+    """Is it a tensor?
+
+    Source: torch.is_tensor.
+    """
     return isinstance(obj, Tensor)

@@ -11,7 +11,10 @@ __all__ = ["Generator", "default_generator"]
 
 
 class Generator:
-    """A source of random numbers with a seed and a state, as PyTorch's; drawn from SFC64.
+    """A source of random numbers with a seed and a state, drawn from SFC64.
+
+    Raises: RuntimeError for another device than "cpu".
+    Source: torch.Generator. Differs: the numbers are others; the state is 48 bytes.
 
     >>> g = Generator().manual_seed(0)
     >>> state = g.get_state()
@@ -28,7 +31,11 @@ class Generator:
         self.manual_seed(int(np.random.SeedSequence().entropy % 2**63))  # type: ignore[operator]
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start again from a seed; the same seed gives the same numbers on every machine."""
+        """Start again from a seed; the same seed gives the same numbers on every machine.
+
+        Raises: TypeError for a seed that is no integer.
+        Source: torch.Generator.manual_seed.
+        """
         if not isinstance(seed, int | np.integer):
             raise TypeError(f"manual_seed: the seed is {seed!r}; give an integer")
         self._seed = int(seed)
@@ -36,17 +43,29 @@ class Generator:
         return self
 
     def initial_seed(self) -> int:
-        """The seed it started from."""
+        """The seed it started from.
+
+        Source: torch.Generator.initial_seed.
+        """
         return self._seed
 
     def get_state(self) -> NDArray[np.uint8]:
-        """All of its state as 48 bytes."""
+        """All of its state as 48 bytes.
+
+        Shapes: (48,), uint8
+        Source: torch.Generator.get_state. Differs: an array.
+        """
         state: Any = self.numpy.bit_generator.state
         words = [*state["state"]["state"], state["has_uint32"], state["uinteger"]]
         return np.array(words, np.uint64).astype("<u8").view(np.uint8).copy()
 
     def set_state(self, state: NDArray[np.uint8]) -> None:
-        """Go on from a state that get_state() gave."""
+        """Go on from a state that get_state() gave.
+
+        Shapes: (48,), uint8
+        Raises: ValueError for another shape or dtype.
+        Source: torch.Generator.set_state.
+        """
         state = np.asarray(state)
         if state.dtype != np.uint8 or state.shape != (48,):
             raise ValueError(

@@ -32,6 +32,10 @@ __all__ = ["Tensor", "as_tensor", "check_device", "device"]
 class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, InPlace, Draws, Gradients):
     """An n-dimensional array with a reverse-mode derivative. Made by `mt.tensor`, `mt.zeros`, `mt.randn` …
 
+    `array` is the NumPy array inside, `grad` what backward() brought, `grad_fn` the tape entry that made it.
+
+    Source: torch.Tensor. Differs: it is made by functions, never by a call of the class.
+
     >>> import microtensor as mt
     >>> x = mt.tensor([1.0, 2.0, 3.0], requires_grad=True)
     >>> y = (x * x).sum()
@@ -61,7 +65,11 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
 
     @property
     def requires_grad(self) -> bool:
-        """Does backward() bring a gradient here? True for whatever was computed from one that does."""
+        """Does backward() bring a gradient here? True for whatever was computed from one that does.
+
+        Raises: when it is set, as `requires_grad_`.
+        Source: torch.Tensor.requires_grad.
+        """
         if self.base is not None:
             engine.refresh(self)
         return self._requires_grad
@@ -71,7 +79,12 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for a gradient (leaf tensors of a floating dtype), or stop asking. Returns the tensor."""
+        """Ask for a gradient (leaf tensors of a floating dtype), or stop asking. Returns the tensor.
+
+        Shapes: any → the tensor itself
+        Raises: RuntimeError for integers, and for what was computed if it is to stop.
+        Source: torch.Tensor.requires_grad_.
+        """
         if requires_grad and not dtypes.floating(self.dtype):
             raise RuntimeError(
                 f"requires_grad_: a tensor of shape {self.shape} is {self.dtype} and cannot have a gradient; "
@@ -87,34 +100,52 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
 
     @property
     def is_leaf(self) -> bool:
-        """True unless an op made it on the tape."""
+        """True unless an op made it on the tape.
+
+        Source: torch.Tensor.is_leaf.
+        """
         return self.grad_fn is None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The length of each axis."""
+        """The length of each axis.
+
+        Source: torch.Tensor.shape. Differs: a tuple, without methods of its own.
+        """
         return self.array.shape
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        Source: torch.Tensor.ndim.
+        """
         return self.array.ndim
 
     @property
     def dtype(self) -> dtypes.DType:
-        """The dtype of the elements, a NumPy dtype."""
+        """The dtype of the elements, a NumPy dtype.
+
+        Source: torch.Tensor.dtype.
+        """
         return self.array.dtype
 
     @property
     def device(self) -> device:
-        """Always the CPU."""
+        """Always the CPU.
+
+        Source: torch.Tensor.device.
+        """
         return CPU
 
     @property
     def data(self) -> Tensor:
-        """The same memory without the tape (PyTorch's `.data`).
+        """The same memory without the tape.
 
         Setting it gives the tensor the memory of another; its views keep the old one and are views no more.
+
+        Raises: when it is set, TypeError for what is no tensor, and for integers if it requires a gradient.
+        Source: torch.Tensor.data.
         """
         return self.detach()
 
@@ -131,18 +162,32 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     # --- out of the tape ------------------------------------------------------------------------------------
 
     def item(self) -> Any:
-        """The only element, as a Python number."""
+        """The only element, as a Python number.
+
+        Shapes: any of one element → a number
+        Raises: RuntimeError for none or several.
+        Source: torch.Tensor.item.
+        """
         if self.array.size != 1:
             raise RuntimeError(f"item: a tensor of shape {self.shape} has {self.array.size} elements, not "
                                f"one; index one, or use tolist()")  # fmt: skip
         return self.array.item()
 
     def tolist(self) -> Any:
-        """The elements as nested Python lists."""
+        """The elements as nested Python lists.
+
+        Shapes: any → lists as deep as it has axes; () → a number
+        Source: torch.Tensor.tolist.
+        """
         return self.array.tolist()
 
     def numpy(self, *, force: builtins.bool = False) -> Array:
-        """The array inside, shared; refused (unless force) while a gradient is wanted, as in PyTorch."""
+        """The array inside, shared.
+
+        Shapes: any → the same
+        Raises: RuntimeError while a gradient is wanted, unless force.
+        Source: torch.Tensor.numpy.
+        """
         if self._requires_grad and not force:
             raise RuntimeError(
                 "numpy: this tensor requires a gradient, which NumPy would lose; use detach().numpy()"
@@ -166,9 +211,12 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     ) -> None:
         """Add d(self)/d(leaf) · gradient to the `.grad` of every leaf that this tensor was computed from.
 
-        gradient: same shape as the tensor; may be left out for one element (then it is 1).
         inputs: fill the `.grad` of these tensors alone, which may be inner ones.
-        Raises: RuntimeError if nothing was recorded, the shape differs, or the graph was freed.
+
+        Shapes: any, gradient the same; it may be left out for one element (then it is 1)
+        Raises: RuntimeError if nothing was recorded, the shape differs, or the graph was freed; TypeError for
+        a gradient that is no tensor; ValueError for no inputs.
+        Source: torch.Tensor.backward. Differs: warns once where `.grad` adds up three steps.
         """
         autograd.backward(self, gradient, retain_graph, create_graph, inputs)
 
@@ -244,6 +292,11 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of data, uncopied where possible: a tensor itself, an array shared, numbers and lists copied.
 
     Python floats become the default dtype, integers int64, booleans bool; arrays keep their dtype.
+
+    Shapes: that of data
+    Raises: TypeError for data that is no rectangle of numbers, and a dtype that is not here; RuntimeError for
+    another device.
+    Source: torch.as_tensor.
     """
     check_device("as_tensor", device)
     if isinstance(data, Tensor):
