@@ -28,6 +28,7 @@ from microtensor.optim.optimizer import Optimizer
 __all__ = ["Call", "Recorder", "Span", "enter", "leave"]
 
 now = time.perf_counter_ns
+PRODUCTS = (*cost.PRODUCTS, "attention")  # it is two of them
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +80,7 @@ class Span:
         if self.op is None or self.late:
             return 0
         count = cost.flop(self.op, self.shape, self.shapes)
-        return count * self.wanted if self.backward and self.op.name in cost.PRODUCTS else count
+        return count * self.wanted if self.backward and self.op.name in PRODUCTS else count
 
 
 class Recorder:
