@@ -299,7 +299,7 @@ def refresh(view: Any) -> None:
     elif base.grad_fn is not entry and mode.grad:
         if view.grad_fn is None and entry is not None:
             raise RuntimeError(
-                f"view: one of shape {view.shape}, taken under no_grad, of a tensor that was changed in place at "
+                f"view: one of shape {view.shape}, taken under no_grad of a tensor changed in place since at "
                 f"{line_of(base.version[1])}: does a gradient flow through it? take it while recording, or "
                 f"detach() it"
             )

@@ -687,8 +687,8 @@ def test_what_one_step_hands_to_the_next_is_named_as_a_cure():
 @pytest.mark.parametrize(
     ("bad", "error", "text"),
     [
-        (mt.ones(1, 2), ValueError, r"^grad: float32\(1, 2\) for a tensor that is float32\(2,\); "),
-        (mt.ones(2).double(), ValueError, r"^grad: float64\(2,\) for a tensor that is float32\(2,\); "),
+        (mt.ones(1, 2), ValueError, r"^grad: float32\(1, 2\) for a float32\(2,\) tensor; "),
+        (mt.ones(2).double(), ValueError, r"^grad: float64\(2,\) for a float32\(2,\) tensor; "),
         (np.ones(2), TypeError, r"^grad: ndarray is no tensor; "),
     ],
 )
@@ -720,7 +720,7 @@ def test_a_view_taken_under_no_grad_of_what_was_changed_since_is_ambiguous():
         view = h[:2]
     detached = h.detach()[:2]
     h.mul_(3.0)
-    with pytest.raises(RuntimeError, match=r"^view: of shape \(2,\), taken under no_grad .*test_safety.py:"):
+    with pytest.raises(RuntimeError, match=r"^view: one of shape \(2,\), taken under no_grad .*_safety.py:"):
         view.sum()
     assert detached.sum().item() == 12.0  # the memory is shared, the tape is not
     assert not detached.requires_grad

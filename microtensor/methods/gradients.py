@@ -43,7 +43,7 @@ class Gradients:
             )
         if value is not None and (value.shape, value.dtype) != (self.shape, self.dtype):
             raise ValueError(
-                f"grad: {value.dtype}{value.shape} for a tensor that is {self.dtype}{self.shape}; make them alike"
+                f"grad: {value.dtype}{value.shape} for a {self.dtype}{self.shape} tensor; make it alike"
             )
         self._grad = value
 
