@@ -58,7 +58,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
     """xᵖ; one of the two may be a number.
 
     Shapes: two that broadcast → the broadcast one
-    Raises: TypeError where neither is a tensor, or one is no number; as the method.
+    Raises: TypeError where neither is a tensor, or one is no number; else as the method.
     Source: torch.pow. Differs: of booleans alone there is no power.
     """
     if not isinstance(input, Tensor):
@@ -168,7 +168,7 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 
 def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
-    """Is each element among test_elements? (invert: is it not?)
+    """Is each element among test_elements (or is it not, with invert)?
 
     Shapes: any, any → the first, bool
     Raises: TypeError for what holds no numbers.

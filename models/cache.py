@@ -16,7 +16,10 @@ class KeyValueCache:
 
     A model that is called with a cache reads only new tokens and attends to all of them. The memory doubles
     when it is full, so that each key is copied a constant number of times. For inference only.
-    Raises: RuntimeError while gradients are recorded.
+
+    Shapes: for each layer (B, H, length, d_k) and (B, H, length, d_v)
+    Raises: RuntimeError while gradients are recorded; ValueError for a batch of another size.
+    Source: ours.
     """
 
     def __init__(self) -> None:

@@ -25,6 +25,8 @@ class GPTConfig:
     """The sizes of a GPT; the defaults are GPT-2's smallest (its 50,257 tokens rounded up to 64 · 786).
 
     block_size: the longest sequence, in tokens. bias: in Linear and LayerNorm, as in GPT-2.
+
+    Source: nanoGPT's GPTConfig.
     """
 
     block_size: int = 1024

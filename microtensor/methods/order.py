@@ -92,8 +92,8 @@ class Order:
         """How often each of 0, 1, 2 … occurs in a vector, or the sum of the weights that stand there.
 
         Shapes: (N,), weights (N,) → (max(minlength, largest + 1),)
-        Raises: ValueError for what is no vector of integers from 0 on, weights of another shape, minlength <
-        0.
+        Raises: ValueError for what is no vector of integers from 0 on, weights of another shape, or a
+        minlength below 0; TypeError for one that is no integer.
         Source: torch.bincount.
         """
         if self.ndim != 1 or self.dtype.kind not in "iu" or (self.array < 0).any():

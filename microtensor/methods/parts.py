@@ -69,8 +69,8 @@ class Parts:
         """Moved by shifts along the axes dims, what falls off coming back in front; dims None: flattened.
 
         Shapes: any → the same
-        Raises: ValueError for shifts that are not one whole number for each axis; IndexError for no such
-        axis.
+        Raises: ValueError for shifts that are not one whole number for each axis; IndexError or TypeError
+        for what is no axis.
         Source: torch.roll.
         """
         if dims is None:
@@ -147,7 +147,8 @@ class Parts:
         """At most `chunks` views of equal length (the last may be shorter) along dim.
 
         Shapes: (..., N, ...) → a tuple of (..., ⌈N / chunks⌉, ...)
-        Raises: ValueError for what is no whole number of chunks, at least 1; IndexError for no such dim.
+        Raises: ValueError for what is no whole number of chunks, at least 1; IndexError or TypeError for a
+        dim that is no axis.
         Source: torch.chunk.
         """
         if not is_int(chunks) or chunks < 1:

@@ -209,7 +209,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     A negative number cuts off instead.
 
     Shapes: (..., n) → (..., before + n + after), and so on for each axis that pad names
-    Raises: ValueError for another mode and for a pad that does not fit.
+    Raises: ValueError for another mode and for a pad that does not fit; TypeError for no integers.
     Source: PyTorch's pad. Differs: mode "constant" only.
     """
     if mode != "constant":

@@ -27,6 +27,7 @@ def tune_allocator(*, trim_threshold: int = 2**30, mmap_threshold: int = 32 * 2*
         glibc 2.35, 32 MiB is the most (on 64 bits).
     Returns: False, with nothing changed, where malloc is not glibc's (musl, macOS, Windows) or refuses.
     Raises: TypeError for what is no integer; ValueError for what no C int holds.
+    Source: glibc's mallopt(3).
     """
     for name, value in (("trim_threshold", trim_threshold), ("mmap_threshold", mmap_threshold)):
         if not isinstance(value, int) or isinstance(value, bool):
@@ -45,6 +46,8 @@ def peak_memory() -> int | None:
     """The most memory that this process has had at once so far, in bytes; None where the system keeps none.
 
     Resident memory: what was swapped out or never touched does not count.
+
+    Source: Linux's proc(5), VmHWM; getrusage(2) elsewhere.
     """
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:

@@ -102,7 +102,7 @@ def load(path: Path, map_location: Any = None, *, weights_only: bool | None = No
     holds data and cannot run code.
 
     Raises: FileNotFoundError; ValueError for a file that is damaged, altered or of a later format, for a
-    dtype that NumPy has not, such as float8, and for another device.
+    dtype that NumPy has not, such as float8; RuntimeError for another device; TypeError for weights_only.
     Source: ours; the names are those of PyTorch's load.
     """
     check_device("load", map_location)
