@@ -294,8 +294,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     Python floats become the default dtype, integers int64, booleans bool; arrays keep their dtype.
 
     Shapes: that of data
-    Raises: TypeError for data that is no rectangle of numbers, and a dtype that is not here; RuntimeError for
-    another device.
+    Raises: TypeError for data that is no rectangle of numbers, and a dtype that is not here; ValueError for a
+    number that its integer dtype cannot hold; RuntimeError for another device.
     Source: torch.as_tensor.
     """
     check_device("as_tensor", device)

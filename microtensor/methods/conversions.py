@@ -138,8 +138,8 @@ class Conversions:
         """A copy of data in this tensor's dtype, unless one is given.
 
         Shapes: that of data
-        Raises: TypeError for data that is no rectangle of numbers, and a dtype that is not here; RuntimeError
-        for another device.
+        Raises: TypeError for data that is no rectangle of numbers, and a dtype that is not here; ValueError
+        for a number that its integer dtype cannot hold; RuntimeError for another device.
         Source: torch.Tensor.new_tensor.
         """
         check_device("new_tensor", device)

@@ -256,9 +256,9 @@ class Elementwise:
         """min where smaller, max where larger; gradient 1 inside and at the bounds, which may be tensors.
 
         Shapes: any; with tensors what broadcasts → the broadcast one
-        Raises: ValueError without a bound, or for shapes that do not broadcast; TypeError for a bound that is
-        neither tensor nor number.
-        Source: torch.clamp; torch.clip.
+        Raises: ValueError without a bound, for shapes that do not broadcast, and for a bound that all
+        elements would get but their dtype cannot hold; TypeError for one that is neither tensor nor number.
+        Source: torch.clamp; torch.clip. Differs: −2 as a lower bound of uint8 is no bound, and not 254.
         """
         if min is None and max is None:
             raise ValueError("clamp: neither min nor max is given; give at least one")
@@ -304,7 +304,7 @@ class Elementwise:
 
         Shapes: any, any → True or False
         Raises: TypeError for what is no tensor.
-        Source: torch.equal. Differs: dtypes may differ.
+        Source: torch.equal.
         """
         as_tensors("equal", other=other)
         return np.array_equal(self.array, other.array)

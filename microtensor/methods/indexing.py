@@ -228,8 +228,7 @@ class Indexing:
         Shapes: (..., N, ...), indices (..., K, ...) → (..., K, ...); with dim None (K,)
         Raises: ValueError for other shapes; IndexError for an index outside the axis; TypeError for indices
         that are no tensor of integers.
-        Source: torch.take_along_dim. Differs: an index outside is an error, with dim None a negative one,
-        too.
+        Source: torch.take_along_dim. Differs: an index outside is an error.
         """
         as_tensors("take_along_dim", indices=indices)
         if dim is None:
