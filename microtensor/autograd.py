@@ -117,6 +117,10 @@ def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[t
     return [_root(who, y, g, create_graph) for y, g in zip(several, gradients, strict=True)]
 
 
+def _made(y: Any) -> str:
+    return "a leaf" if y.grad_fn is None else f"made by {y.grad_fn!r}"
+
+
 def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
     if y.base is not None:
         engine.refresh(y)
@@ -125,22 +129,22 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
             f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or "
             f"no_grad was on; set requires_grad=True on what you differentiate by, before the forward"
         )
-    made = "a leaf" if y.grad_fn is None else f"made by {y.grad_fn!r}"
     if g is None:
         if y.numel() != 1:
             raise RuntimeError(
-                f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from ({made}); "
-                f"reduce it to a scalar first, as in .sum() or .mean(), or pass gradient="
+                f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from "
+                f"({_made(y)}); reduce it to a scalar first, as in .sum() or .mean(), or pass gradient="
             )
         g = np.ones(y.shape, y.dtype)
     if not isinstance(g, engine.Tensor | np.ndarray):
         raise TypeError(
             f"{who}: the gradient to start from is {type(g).__name__}; give a tensor of "
-            f"shape {y.shape} ({made})"
+            f"shape {y.shape} ({_made(y)})"
         )
     if tuple(g.shape) != y.shape:
         raise RuntimeError(
-            f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape} ({made}); make them equal"
+            f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape} ({_made(y)}); "
+            f"make them equal"
         )
     if create_graph:  # the walk runs on tensors; a gradient that is one stays on its own tape
         g = (g if isinstance(g, engine.Tensor) else engine.make(g, None, None)).to(y.dtype)

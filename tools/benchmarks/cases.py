@@ -76,8 +76,15 @@ def _product(rival: str, batch: tuple[int, ...], m: int, k: int, n: int, layout:
     return name, operations, lambda: ta @ tb
 
 
+def keep_memory(rival: str) -> None:
+    """What the README tells who trains: freed memory stays with the process, as in PyTorch's allocator."""
+    if rival == "microtensor":
+        import_module("microtensor.train").tune_allocator()
+
+
 def train(rival: str, name: str) -> Iterator[Case]:
     """One training step: forward, backward, clipping, AdamW."""
+    keep_memory(rival)
     batch, context, layers, _, width = GPTS[name]
     parameters = 12 * layers * width**2 + 65 * width
     attention = 2 * layers * context * width  # of a token, its causal half of two products
@@ -87,6 +94,7 @@ def train(rival: str, name: str) -> Iterator[Case]:
 
 def encoder_decoder(rival: str) -> Iterator[Case]:
     """One training step of an encoder–decoder: d_model 128, 4 heads, 2 + 2 layers, d_ff 512, dropout 0.1."""
+    keep_memory(rival)
     found = programs(rival)
     if rival == "torch":
         step = found.encoder_decoder(rng(), SOURCE, TARGET)
