@@ -116,7 +116,7 @@ BUILDING = [
     *(("unary", name) for name in sorted(UNARY)),
     *(("binary", name) for name in 2 * sorted(BINARY)),
     *(("view", name) for name in sorted(VIEWS)),
-    *[("constant", 1), ("constant", N), ("detach", "")],
+    *[("constant", 1), ("constant", N), ("detach", ""), ("diamond", ""), ("diamond", "")],
 ]
 RECORDING = st.sampled_from([True] * 7 + [False])
 
@@ -157,7 +157,7 @@ class Graphs(RuleBasedStateMachine):
 
     # --- building -------------------------------------------------------------------------------------------
 
-    @rule(steps=st.lists(st.tuples(st.sampled_from(BUILDING), AGO, AGO, RECORDING), min_size=1, max_size=5))
+    @rule(steps=st.lists(st.tuples(st.sampled_from(BUILDING), AGO, AGO, RECORDING), min_size=2, max_size=8))
     def build(self, steps):
         for (kind, name), i, j, recording in steps:
             a, b, self.recording = self.ago(i), self.ago(j), recording
@@ -165,6 +165,8 @@ class Graphs(RuleBasedStateMachine):
                 self.constant(name)
             elif kind == "detach":
                 self.detach(a)
+            elif kind == "diamond":
+                self.diamond(a, b)
             elif (
                 kind == "view"
             ):  # always recorded: one from under no_grad has no good meaning when it changes
@@ -196,11 +198,18 @@ class Graphs(RuleBasedStateMachine):
         self.fresh(made, value(a.value), directions, a)
 
     def binary(self, a, b, name):
-        function, differential = BINARY[name if b.places.shape == (N, N) else "mul"]
+        function, differential = BINARY["mul" if name == "matmul" and len(b.places) != N else name]
         with self.mode():
             made = function(a.ours, b.ours)
         directions = self.together(differential, a, b)
         self.fresh(made, function(a.value, b.value), directions, a, b)
+
+    def diamond(self, a, b):
+        """a and b get one gradient, and a a second while b waits: what they share must not change (law 4)."""
+        self.unary(a, "square")
+        older = self.all[-1]
+        self.binary(a, b, "average")
+        self.binary(self.all[-1], older, "average")
 
     def together(self, differential, a, b):
         at = a.moved(self.direction), b.moved(self.direction)
@@ -215,11 +224,20 @@ class Graphs(RuleBasedStateMachine):
 
     # --- changing in place ----------------------------------------------------------------------------------
 
-    @rule(a=AGO, b=AGO, name=st.sampled_from(sorted(CHANGES)), recording=RECORDING)
-    def change(self, a, b, name, recording):
+    @rule(
+        a=AGO,
+        b=AGO,
+        name=st.sampled_from(sorted(CHANGES)),
+        recording=RECORDING,
+        alias=st.sampled_from([False, False, False, True]),
+    )
+    def change(self, a, b, name, recording, alias):
         a, b, self.recording = self.ago(a), self.ago(b), recording
         if len(b.places) > len(a.places):
             a, b = b, a
+        if alias:  # behind the tape's back
+            self.detach(a)
+            a = self.all[-1]
         ours, function, differential = CHANGES[name]
         if self.recording and a.track.leaf:
             with pytest.raises(
