@@ -125,28 +125,31 @@ def _check_entry(entry: Entry) -> None:
     if entry.saved is None:
         raise RuntimeError(
             f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept for its "
-            f"gradient was freed by an earlier backward; run the forward again; or detach() what one step "
-            f"hands to the next; or call the first backward with retain_graph=True"
+            f"gradient was freed by an earlier backward or grad; call backward once, on the sum of losses; "
+            f"or detach() what one step hands to the next; or let the first call keep the graph with "
+            f"retain_graph=True (create_graph=True if its gradient is differentiated again)"
         )
     checks = iter(entry.checks)
     for version in checks:
         if version[0] != (then := next(checks)):
             raise RuntimeError(
                 f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
-                f"{_checked(entry, version)}, a tensor that was changed in place since, at "
-                f"{line_of(version[1])} (version {version[0]}, recorded at {then}); change a clone() "
-                f"instead, or make the change after backward()"
+                f"{_checked(entry, version)}, which was changed in place at {line_of(version[1])} (version "
+                f"{version[0]}, recorded at {then}); compute a new tensor there, as in x = x * 2 for x *= 2, "
+                f"give {entry.op.name} a clone(), or make the change after backward()"
             )
 
 
 def _checked(entry: Entry, version: list[Any]) -> str:
     """What a version is checked for: checks follow the VJP's parameters, that of the result comes last."""
     op, saved = entry.op, entry.saved or ()
-    names = [n for n, s in zip(op.kept, saved, strict=True) if n in op.inputs and isinstance(s, np.ndarray)]
+    kept = [
+        (n, s) for n, s in zip(op.kept, saved, strict=True) if n in op.inputs and isinstance(s, np.ndarray)
+    ]
     if op.variadic in op.kept:
-        names = [f"{op.variadic}[{i}]" for i in range(len(entry.inputs))]
+        kept = [(f"{op.variadic}[{i}]", s) for i, s in enumerate(saved[op.kept.index(op.variadic)])]
     number = next(i for i, counter in enumerate(entry.checks[::2]) if counter is version)
-    return [*(f"its input {name}" for name in names), "its result"][number]
+    return [*(f"its input {name} of shape {s.shape}" for name, s in kept), "its result"][number]
 
 
 def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:

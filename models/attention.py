@@ -86,7 +86,7 @@ def scaled_dot_product_attention(
     Source: the paper, eq. 1; the lecture.
     """
     if mask is not None:
-        check_mask("scaled_dot_product_attention", mask)
+        F.check_mask("scaled_dot_product_attention", mask)
     with viz.fold("attention", title="scaled\ndot-product\nattention\n× {h} heads"):
         with viz.fold("scores", *SCORES, lane="S", Q=Q, K=K):
             S = Q @ K.mT * (1.0 / math.sqrt(Q.shape[-1]))  # (..., T, S)
@@ -105,21 +105,6 @@ def scaled_dot_product_attention(
             H = kept @ V
         viz.tag(H, "H")
     return H, A
-
-
-def check_mask(who: str, mask: Tensor) -> None:
-    """A mask is boolean, or numbers to add to the scores; zeros and ones among numbers would mask nothing."""
-    if mask.dtype not in (mt.bool, mt.float32, mt.float64):
-        raise TypeError(
-            f"{who}: the mask is {mask.dtype}; make it boolean (True = may attend), as in mask.bool()"
-        )
-    if mask.dtype != mt.bool and not mask.requires_grad:
-        ones = mask.array == 1
-        if ones.any() and (ones | (mask.array == 0)).all():
-            raise ValueError(
-                f"{who}: a {mask.dtype} mask of zeros and ones is added to the scores and hides nothing; "
-                f"make it boolean with mask.bool() (True = may attend), or use 0 and −inf"
-            )
 
 
 def _masked(S: Tensor, mask: Tensor) -> Tensor:
@@ -267,8 +252,8 @@ class MultiHeadAttention(nn.Module):
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x.ndim != 3 or x.shape[2] != self.d_model:
                 raise ValueError(
-                    f"MultiHeadAttention: {name} has shape {x.shape}, d_model is {self.d_model}; make it "
-                    f"(B, T, {self.d_model})"
+                    f"MultiHeadAttention: {name} has shape {x.shape}, d_model is {self.d_model}; give "
+                    f"(B, T, {self.d_model}), or build it with the width that you have"
                 )
             if x.shape[0] != query.shape[0]:
                 raise ValueError(
@@ -298,13 +283,14 @@ class MultiHeadAttention(nn.Module):
 
     def _four_axes(self, mask: Tensor, B: int, T: int, S: int) -> Tensor:
         want = (B, self.n_heads, T, S)
-        check_mask("MultiHeadAttention", mask)
+        F.check_mask("MultiHeadAttention", mask)
         shape = {2: (1, 1, *mask.shape), 3: (mask.shape[0], 1, *mask.shape[1:]), 4: mask.shape}.get(
             mask.ndim, ()
         )
         if len(shape) != 4 or any(n not in (1, w) for n, w in zip(shape, want, strict=True)):
             raise ValueError(
                 f"MultiHeadAttention: a mask of shape {mask.shape} does not broadcast to (B, H, T, S) = "
-                f"{want}; give (T, S), (B, T, S) or (B, H, T, S), where 1 may stand for any of them"
+                f"{want}: there are {T} queries and {S} keys; give (T, S), (B, T, S) or (B, H, T, S), where "
+                f"1 may stand for any of them: a mask of keys (B, S) is mask[:, None, None, :]"
             )
         return mask.reshape(shape)

@@ -270,7 +270,7 @@ class Graphs(RuleBasedStateMachine):
             said = str(error)
             assert ("was not recorded" in said) == (not track.recorded), said
             assert "was changed in place" not in said or stale, said
-            assert "was freed by an earlier backward" not in said or gone, said
+            assert "was freed by an earlier" not in said or gone, said
             assert stale or gone or not track.recorded, said
             return False
         finally:

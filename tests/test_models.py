@@ -223,7 +223,7 @@ def test_all_attention_weights_are_returned_on_request():
 def test_errors_carry_the_values_and_the_cure():
     with pytest.raises(ValueError, match=r"d_model 10 is not divisible by n_heads 4; choose"):
         MultiHeadAttention(10, 4)
-    with pytest.raises(ValueError, match=r"query has shape \(3, 8\), d_model is 8; make it"):
+    with pytest.raises(ValueError, match=r"query has shape \(3, 8\), d_model is 8; give \(B, T, 8\)"):
         MultiHeadAttention(8, 2)(mt.randn(3, 8))
     with pytest.raises(ValueError, match=r"20 positions, but max_len is 16; make max_len larger"):
         small_model()(mt.randint(3, 9, (1, 20)), ids([1]))

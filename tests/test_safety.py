@@ -18,6 +18,7 @@ import microtensor.nn.functional as F
 from microtensor import engine, nn
 from microtensor.engine import op
 from microtensor.mode import mode
+from models import scaled_dot_product_attention
 
 
 @pytest.fixture
@@ -312,9 +313,9 @@ def test_a_leaf_changed_in_place_while_recording_is_refused_with_its_shape_and_t
 @pytest.mark.parametrize(
     ("function", "changed", "said"),
     [
-        (lambda a, b: a * b, "a", "mul .*needs its input a, a tensor that was changed in place"),
-        (lambda a, b: a * b, "b", "mul .*needs its input b,"),
-        (lambda a, b: 2.0 * b, "b", "mul .*needs its input b,"),
+        (lambda a, b: a * b, "a", "mul .*needs its input a of shape .*, which was changed in place"),
+        (lambda a, b: a * b, "b", "mul .*needs its input b of shape .*, which was changed in place"),
+        (lambda a, b: 2.0 * b, "b", "mul .*needs its input b of shape .*, which was changed in place"),
         (lambda a, b: a.exp(), "y", "exp .*needs its result,"),
     ],
 )
@@ -672,7 +673,7 @@ def test_an_overwritten_value_is_named_with_the_line_that_changed_it(change):
     with mt.no_grad():
         CHANGES[change](x)
     line = CHANGES[change].__code__.co_firstlineno
-    with pytest.raises(RuntimeError, match=rf"changed in place since, at .*test_safety.py:{line} \("):
+    with pytest.raises(RuntimeError, match=rf"changed in place at .*_safety.py:{line} \("):
         y.backward()
 
 
@@ -680,7 +681,7 @@ def test_what_one_step_hands_to_the_next_is_named_as_a_cure():
     w = mt.ones(1, requires_grad=True)
     hidden = w.tanh()
     hidden.sum().backward()
-    with pytest.raises(RuntimeError, match=r"tanh .* was freed by an earlier backward; .*detach\(\)"):
+    with pytest.raises(RuntimeError, match=r"tanh .* was freed by an earlier backward or grad; .*detach\(\)"):
         (hidden + w).tanh().sum().backward()
 
 
@@ -724,3 +725,71 @@ def test_a_view_taken_under_no_grad_of_what_was_changed_since_is_ambiguous():
         view.sum()
     assert detached.sum().item() == 12.0  # the memory is shared, the tape is not
     assert not detached.requires_grad
+
+
+ones, minus = mt.ones(3, 3).tril(), float("-inf")
+MASKS = {
+    "zeros and ones": (ones, ValueError, "hides nothing; make it boolean"),
+    "sums of them": (ones + ones, ValueError, "hides nothing; make it boolean"),
+    "an infinite product": ((1 - ones) * minus, ValueError, "holds NaN, which .* makes of 0"),
+    "integers": (ones.long(), TypeError, "the mask is int64; make it boolean"),
+    "a list": (ones.bool().tolist(), TypeError, "mask is list; give a tensor"),
+}
+
+
+@pytest.mark.parametrize("attend", [F.scaled_dot_product_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_mask_that_was_meant_otherwise_is_refused(mask, attend):
+    given, error, text = MASKS[mask]
+    x = mt.ones(1, 1, 3, 4)
+    with pytest.raises(error, match=f"^scaled_dot_product_attention: .*{text}"):
+        attend(x, x, x, given)
+
+
+@pytest.mark.parametrize(
+    "mask", [mt.zeros(3, 3), mt.zeros(3, 3).masked_fill(ones == 0, minus), ones * 0.5 + 1]
+)
+def test_a_mask_to_be_added_is_taken(mask):
+    x = mt.ones(1, 1, 3, 4)
+    assert F.scaled_dot_product_attention(x, x, x, mask).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (
+            lambda: ones.masked_fill(ones, 0.0),
+            r"^masked_fill: the mask is float32, .* mask\.bool\(\)",
+        ),
+        (lambda: mt.where(ones, ones, 0.0), r"^where: the mask is float32, .* mask\.bool\(\) is True at"),
+        (lambda: ~ones, r"^bitwise_not: float32 has no bits to combine; use \.bool\(\)"),
+        (lambda: (ones > 0) & ones, r"^bitwise_and: float32 has no bits"),
+        (lambda: ones.bool() | 1.5, r"^bitwise_or: "),
+    ],
+)
+def test_numbers_where_truth_is_meant_are_refused_with_the_one_cure(wrong, text):
+    with pytest.raises(TypeError, match=text):
+        wrong()
+
+
+def test_a_product_that_a_transposition_would_mend_says_so():
+    q = k = mt.ones(2, 4, 10, 16)
+    with pytest.raises(
+        ValueError, match=r"^matmul: .* \(10\), as \(2, 4, 16, 10\) of the second's \.mT would$"
+    ):
+        q @ k
+
+
+def test_an_overwritten_value_is_shown_with_its_own_shape():
+    w, x = mt.ones(5, 3, requires_grad=True), mt.ones(2, 3)
+    y = F.linear(x, w)
+    x.zero_()
+    with pytest.raises(
+        RuntimeError, match=r"linear \(.*, shape \(2, 5\)\) needs its input x of shape \(2, 3\), which"
+    ):
+        y.sum().backward()
+    parts = [mt.ones(1, requires_grad=True) * 2.0, mt.ones(4, requires_grad=True) * 2.0]
+    z = mt.einsum("i,j->ij", *parts)
+    parts[1].mul_(2.0)
+    with pytest.raises(RuntimeError, match=r"of shape \(.*4.*\), which was changed in place"):
+        z.sum().backward()

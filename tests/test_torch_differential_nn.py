@@ -282,7 +282,7 @@ def _(d: Draw) -> Any:
 MEANT = (
     "linear: weight",  # PyTorch takes a vector as a weight of one output, without its axis
     "differ; reshape one of them",  # losses of unequal shapes are no broadcast
-    "of zeros and ones, added to the scores, hides nothing",
+    "of whole numbers, none negative, is added to the scores and hides nothing",
     "softmax() missing 1 required positional argument: 'dim'",  # PyTorch guesses it, and warns
     "softmax: dim is None",
     "cosine_similarity: the input is",

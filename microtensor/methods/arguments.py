@@ -138,7 +138,10 @@ def as_mask(who: str, mask: Any) -> Any:
     """A boolean mask; numbers are refused, since 0/1 and 0/−∞ masks mean different things."""
     if getattr(mask, "dtype", None) != np.bool_:
         kind = getattr(mask, "dtype", type(mask).__name__)
-        raise TypeError(f"{who}: the mask is {kind}; make it boolean, as in mask == 0 or mask.bool()")
+        raise TypeError(
+            f"{who}: the mask is {kind}, and must say True where something happens; make it boolean: "
+            f"mask.bool() is True at its ones"
+        )
     return mask
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from microtensor.tensor import Tensor
 
-__all__ = ["check_broadcast", "check_number", "check_tensors", "refuse_integers"]
+__all__ = ["check_broadcast", "check_mask", "check_number", "check_tensors", "refuse_integers"]
 
 
 def check_tensors(who: str, **given: Any) -> None:
@@ -14,6 +17,35 @@ def check_tensors(who: str, **given: Any) -> None:
     for name, value in given.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"{who}: {name} is {type(value).__name__}; give a tensor, as from mt.tensor(…)")
+
+
+def check_mask(who: str, mask: Any) -> None:
+    """An attention mask is boolean (True = may attend), or floating and added to the scores.
+
+    Numbers of which none is negative and all are whole, such as zeros and ones, hide nothing: a boolean mask
+    was meant. NaN comes of 0 · −∞, and would spread to every weight.
+    Shapes: any
+    Raises: TypeError for integers and what is no tensor, ValueError for such numbers and for NaN.
+    Source: ours; PyTorch adds such numbers to the scores, in silence.
+    """
+    check_tensors(who, mask=mask)
+    if mask.dtype == np.bool_:
+        return
+    if mask.dtype.kind != "f":
+        raise TypeError(
+            f"{who}: the mask is {mask.dtype}; make it boolean with mask.bool() (True = may attend)"
+        )
+    lowest = mask.array.min(initial=math.inf)
+    if math.isnan(lowest):
+        raise ValueError(
+            f"{who}: the mask of shape {mask.shape} holds NaN, which (1 - mask) * -inf makes of 0 · −∞; "
+            f"make it boolean (True = may attend), or use mt.zeros(T, S).masked_fill(~allowed, -math.inf)"
+        )
+    if lowest >= 0 and not mask.requires_grad and mask.array.any() and (mask.array % 1 == 0).all():
+        raise ValueError(
+            f"{who}: a {mask.dtype} mask of whole numbers, none negative, is added to the scores and hides "
+            f"nothing; make it boolean with mask.bool() (True = may attend)"
+        )
 
 
 def refuse_integers(who: str, x: Tensor) -> None:

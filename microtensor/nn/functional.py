@@ -8,7 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from microtensor import engine, ops
-from microtensor.nn.checks import check_broadcast, check_number, check_tensors, refuse_integers
+from microtensor.nn.checks import (
+    check_broadcast,
+    check_mask,
+    check_number,
+    check_tensors,
+    refuse_integers,
+)
 from microtensor.nn.losses import (
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -37,6 +43,7 @@ from microtensor.tensor import Tensor
 
 __all__ = [
     "binary_cross_entropy_with_logits",
+    "check_mask",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
@@ -274,12 +281,12 @@ def scaled_dot_product_attention(
     """softmax(Q Kᵀ · scale + mask) V, scale 1/√d_k if not given; in a boolean mask True = may attend.
 
     is_causal lets query t see keys 0 … t (aligned top-left). A query that may attend to nothing gives zeros.
-    A floating mask is added to the scores; one of zeros and ones, which would hide nothing, is an error.
+    A floating mask is added to the scores; `check_mask` says which would hide nothing, and are refused.
 
     Shapes: query (..., T, D), key (..., S, D), value (..., S, E), attn_mask broadcast to (..., T, S)
     → (..., T, E)
-    Raises: ValueError for is_causal beside a mask, shapes that do not fit, and a float mask of zeros and
-    ones; TypeError for integers.
+    Raises: ValueError for is_causal beside a mask, shapes that do not fit, and a float mask that hides
+    nothing or holds NaN; TypeError for integers.
     Source: "Attention Is All You Need", eq. 1. Differs: mask, scale and dropout, as in PyTorch.
     """
     who = "scaled_dot_product_attention"
@@ -291,7 +298,9 @@ def scaled_dot_product_attention(
     if not 0.0 <= check_number(who, "dropout_p", dropout_p) <= 1.0:
         raise ValueError(f"{who}: dropout_p is {dropout_p}; it is the probability to drop, between 0 and 1")
     if attn_mask is not None:
-        _check_mask(who, attn_mask, (*lead, query.shape[-2], key.shape[-2]))
+        check_mask(who, attn_mask)
+        scores = (*lead, query.shape[-2], key.shape[-2])
+        check_broadcast(who, "attn_mask", attn_mask.shape, "the scores (..., T, S)", scores)
         if attn_mask.dtype != np.bool_:
             attn_mask = attn_mask.to(query.dtype)  # a float64 mask would widen float32 scores
     query, key, value = (
@@ -322,20 +331,3 @@ def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> tup
         return np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     except ValueError:
         raise ValueError(f"{who}: {shapes}: axes before the last two must be equal or 1") from None
-
-
-def _check_mask(who: str, mask: Tensor, want: tuple[int, ...]) -> None:
-    """A mask is boolean, or floating and added; zeros and ones among floats were meant to be boolean."""
-    check_tensors(who, attn_mask=mask)
-    if mask.dtype != np.bool_:
-        if mask.dtype.kind != "f":
-            raise TypeError(
-                f"{who}: attn_mask is {mask.dtype}; make it boolean with mask.bool() (True = may attend)"
-            )
-        ones = mask.array == 1
-        if not mask.requires_grad and ones.any() and (ones | (mask.array == 0)).all():
-            raise ValueError(
-                f"{who}: a {mask.dtype} attn_mask of zeros and ones, added to the scores, hides nothing; "
-                f"make it boolean with mask.bool() (True = may attend), or use 0 and −inf"
-            )
-    check_broadcast(who, "attn_mask", mask.shape, "the scores (..., T, S)", want)

@@ -22,9 +22,10 @@ def _product(a: Any, b: Any) -> Any:
     if a.dtype != b.dtype:
         raise TypeError(f"matmul: dtypes {a.dtype} and {b.dtype} differ; convert one with .to(dtype)")
     if a.shape[-1] != b.shape[-2]:
+        transposed = f", as {b.mT.shape} of the second's .mT would" if a.shape[-1] == b.shape[-1] else ""
         raise ValueError(
             f"matmul: shapes {a.shape} and {b.shape} do not fit; the last axis of the first ({a.shape[-1]}) "
-            f"must equal the second last of the second ({b.shape[-2]})"
+            f"must equal the second last of the second ({b.shape[-2]}){transposed}"
         )
     return kernels.matmul(a, b) if a.dtype.kind == "f" else np.matmul(a, b)
 
