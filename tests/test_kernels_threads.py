@@ -133,6 +133,41 @@ def test_the_environment_limits_the_number_of_threads():
     python(code, MICROTENSOR_NUM_THREADS="none")
 
 
+@pytest.mark.parametrize(("text", "n"), [("", 2), (" ", 2), ("1", 1), ("2", 2), ("64", 2)])
+def test_the_environment_says_how_many_threads_up_to_numbas_limit(text, n, monkeypatch):
+    monkeypatch.setattr(threads._config, "NUMBA_NUM_THREADS", 2)
+    monkeypatch.setenv("MICROTENSOR_NUM_THREADS", text)
+    assert threads._threads_from_environment() == n
+
+
+@pytest.mark.parametrize("text", ["none", "0", "-1", "1.5"])
+def test_what_is_no_number_of_threads_is_refused(text, monkeypatch):
+    monkeypatch.setenv("MICROTENSOR_NUM_THREADS", text)
+    with pytest.raises(ValueError, match=f"MICROTENSOR_NUM_THREADS: '{text}' is no number of threads"):
+        threads._threads_from_environment()
+
+
+def test_numba_without_a_threading_layer_makes_everything_serial_from_then_on(monkeypatch):
+    def refuse(n):
+        raise ValueError("No threading layer could be loaded")
+
+    monkeypatch.setattr(threads, "_threads", 2)
+    monkeypatch.setattr(threads.numba, "set_num_threads", refuse)
+    assert which(1e12) == "serial"
+    assert kernels.get_num_threads() == 1
+
+
+def test_after_a_fork_everything_is_serial_and_stays_so(monkeypatch):
+    for name in ("_threads", "_forked"):
+        monkeypatch.setattr(threads, name, getattr(threads, name))
+    monkeypatch.setattr(threads._config, "NUMBA_NUM_THREADS", 2)
+    threads._after_fork()
+    assert which(1e12) == "serial"
+    kernels.set_num_threads(1)
+    with pytest.raises(RuntimeError, match="set_num_threads: n is 2, but this process is a fork of another"):
+        kernels.set_num_threads(2)
+
+
 # Python threads and forks
 
 
@@ -241,6 +276,52 @@ def test_the_serial_and_the_parallel_version_do_not_share_a_file(toy):
 def test_kernels_work_without_a_source_file():
     kernel = "from microtensor.kernels.threads import jit\n@jit\ndef f(x): return x + 1\nprint(f(1))"
     assert python(f"exec(compile({kernel!r}, '<stdin>', 'exec'))") == "2"
+
+
+class BrokenDisk:
+    """numba's cache, but its next calls fail in these ways, one after the other; None succeeds."""
+
+    def __init__(self, *failures):
+        self.failures, self.saved, self.flushed = list(failures), [], 0
+
+    def step(self):
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
+
+    def load_overload(self, signature, context):
+        self.step()
+
+    def save_overload(self, signature, code):
+        self.step()
+        self.saved.append(code)
+
+    def flush(self):
+        self.flushed += 1
+
+
+def soft_cache(*failures):
+    cache = object.__new__(threads._SoftCache)
+    cache._disk = BrokenDisk(*failures)
+    return cache
+
+
+def test_a_cache_that_cannot_be_read_has_nothing():
+    assert soft_cache(ValueError("garbage")).load_overload("signature", None) is None
+    assert soft_cache().load_overload("signature", None) is None
+
+
+def test_a_full_disk_keeps_nothing_and_stops_nobody():
+    cache = soft_cache(OSError("no space left on device"))
+    cache.save_overload("signature", "code")
+    assert (cache._disk.saved, cache._disk.flushed) == ([], 0)
+
+
+@pytest.mark.parametrize(("second", "saved"), [(None, ["code"]), (OSError("full, too"), [])])
+def test_a_garbled_index_is_begun_anew_once(second, saved):
+    cache = soft_cache(KeyError("garbage"), second)
+    cache.save_overload("signature", "code")
+    assert (cache._disk.saved, cache._disk.flushed) == (saved, 1)
 
 
 # Laziness

@@ -199,7 +199,7 @@ def _after_fork() -> None:
     _threads, _forked = 1, True
 
 
-if "OMP_WAIT_POLICY" not in os.environ:
+if "OMP_WAIT_POLICY" not in os.environ:  # pragma: no branch — read once, when the process starts
     # GNU OpenMP's waiting threads spin for milliseconds. Where other programs want the cores too, a spinning
     # thread uses up the turn that the working one needs, and a product of 0.2 ms takes 8 ms. About 0.1 ms of
     # spinning still bridges the gap between two kernels. Read once, when the first parallel kernel is loaded.
@@ -209,5 +209,5 @@ _busy = threading.Lock()
 _forked = False
 _threads = _threads_from_environment()
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch — Windows has no fork
     os.register_at_fork(after_in_child=_after_fork)
