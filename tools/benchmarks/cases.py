@@ -111,6 +111,18 @@ def encoder_decoder(rival: str) -> Iterator[Case]:
     yield "encoder–decoder", 6.0 * 64 * tokens, step
 
 
+def generation(rival: str) -> Iterator[Case]:
+    """256 tokens, one text: ours with its cache of keys and values, nanoGPT's program without."""
+    new, context = 256, 512
+    if rival == "torch":
+        yield "256 tokens", 0.0, programs(rival).generation(rng(), new, context)
+        return
+    mt, models = import_module("microtensor"), import_module("models")
+    config = models.GPTConfig(block_size=context, vocab_size=65, n_layer=4, n_head=4, n_embd=128, bias=False)
+    model, start = models.GPT(config), mt.tensor([[1]])
+    yield "256 tokens", 0.0, lambda: model.generate(start, new)
+
+
 def fused(rival: str) -> Iterator[Case]:
     """Fused ops, forward and backward."""
     for name, call in programs(rival).fused(rng()).items():
@@ -146,6 +158,7 @@ BENCHMARKS: dict[str, Callable[[str], Iterator[Case]]] = {
     "fused": fused,
     "dispatch": dispatch,
     "encoder-decoder": encoder_decoder,
+    "generation": generation,
     **{name: (lambda rival, name=name: train(rival, name)) for name in GPTS},  # type: ignore[misc]
 }
 

@@ -104,6 +104,22 @@ def train_gpt(rng: Any, batch: int, context: int, layers: int, heads: int, width
     return step
 
 
+@torch.no_grad()
+def generate(model: Any, ids: Any, new: int, context: int) -> Any:
+    """As in nanoGPT: every token reads the whole text again."""
+    for _ in range(new):
+        logits = model(ids if ids.shape[1] <= context else ids[:, -context:])[:, -1, :]
+        ids = torch.cat((ids, torch.multinomial(F.softmax(logits, dim=-1), num_samples=1)), dim=1)
+    return ids
+
+
+def generation(rng: Any, new: int, context: int) -> Callable[[], Any]:
+    """`new` tokens, one text, from nanoGPT's CPU configuration."""
+    model = GPT(4, 4, 128, context, 65)
+    initialise(model, rng)
+    return lambda: generate(model, torch.tensor([[1]]), new, context)
+
+
 def fused(rng: Any) -> dict[str, Callable[[], Any]]:
     """Forward and backward of what a Transformer does between its products, at the sizes of nanoGPT's."""
 
