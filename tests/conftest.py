@@ -88,8 +88,12 @@ def _files() -> set[str]:
     return {name for name in os.listdir() if not name.startswith((".", "__pycache__"))}
 
 
-# the second when the first kernel is loaded, the third by PyTorch when it first needs its compiler (norm)
-CHANGED_BY_OTHERS = {"PYTEST_CURRENT_TEST", "GOMP_SPINCOUNT", "TORCHINDUCTOR_CACHE_DIR"}
+CHANGED_BY_OTHERS = {
+    "PYTEST_CURRENT_TEST",
+    "GOMP_SPINCOUNT",  # when the first kernel is loaded
+    "FONTCONFIG_FILE",  # when the first picture is laid out
+    "TORCHINDUCTOR_CACHE_DIR",  # by PyTorch when it first needs its compiler (norm)
+}
 STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {  # how to look, how to put it back
     "this thread's mode": (lambda: dict(mode.__dict__), lambda before: mode.__dict__.update(before)),
     "the default dtype": (mt.get_default_dtype, mt.set_default_dtype),
@@ -107,6 +111,12 @@ STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {  # how t
 }
 
 
+def _changed(before: Any, now: Any) -> str:
+    if isinstance(before, dict):  # the environment alone is pages long
+        return ", ".join(sorted(k for k in {*before, *now} if before.get(k) != now.get(k)))
+    return f"{before} became {now}"
+
+
 @pytest.fixture(autouse=True)
 def _nothing_leaks() -> Iterator[None]:
     """Fails a test that leaves any of STATE other than it found it, and puts it back for the next one."""
@@ -117,5 +127,5 @@ def _nothing_leaks() -> Iterator[None]:
         now = look()
         if now != before[what]:
             put_back(before[what])
-            leaked.append(f"{what}: {before[what]} became {now}")
+            leaked.append(f"{what}: {_changed(before[what], now)}")
     assert not leaked, "the test leaked " + "; ".join(leaked)
