@@ -1,0 +1,196 @@
+"""Lines that no other test reaches, most of them refusals: each has its words, and nothing has changed before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+from microtensor import nn, ops, optim
+from microtensor.create import from_numpy
+from microtensor.data import CharTokenizer, Dataset, default_collate
+from microtensor.engine import registry
+from microtensor.nn import functional as F
+from microtensor.optim import lr_scheduler
+from microtensor.place import line_of
+from microtensor.testing import assert_close
+from models.attention import MultiHeadAttention, combine_masks, padding_mask
+from models.positional import sinusoidal_encoding
+
+
+def attention(q, k, v, **options):
+    return MultiHeadAttention(4, 2)(mt.ones(*q), mt.ones(*k), mt.ones(*v), **options)
+
+
+def sgd(*parameters):
+    return optim.SGD(parameters or [nn.Parameter(mt.ones(2))], lr=0.1)
+
+
+def empty_module():
+    return nn.Module()
+
+
+REFUSALS = {
+    "a list is no array": (lambda: from_numpy([1.0]), TypeError, "from_numpy: "),
+    "numbers of a whole dtype": (lambda: mt.randn(2, dtype=mt.int64), TypeError, "randn: "),
+    "a dtype too narrow": (lambda: mt.tensor([300], dtype=mt.uint8), ValueError, "uint8 cannot hold 300"),
+    "a dtype of no name": (lambda: mt.tensor([1.0], dtype="nonsense"), TypeError, "nonsense"),
+    "half precision": (lambda: nn.Linear(2, 2).half(), TypeError, "float16"),
+    "another device": (lambda: nn.Linear(2, 2).cuda(), RuntimeError, "cuda"),
+    "a generator elsewhere": (lambda: mt.Generator("cuda"), RuntimeError, "no device 'cuda'"),
+    "a seed of half": (
+        lambda: mt.Generator().manual_seed(0.5),
+        TypeError,
+        "the seed is 0.5; give an integer",
+    ),
+    "a dataset without samples": (lambda: Dataset()[0], NotImplementedError, "define __getitem__"),
+    "a batch of nothing": (lambda: default_collate([]), ValueError, "there are no samples"),
+    "a scheduler of nothing": (lambda: lr_scheduler.StepLR(None, 1), TypeError, "optimizer is NoneType"),
+    "a schedule's middle": (
+        lambda: lr_scheduler.StepLR(sgd(), 1, last_epoch=3),
+        ValueError,
+        "group 0 has no initial_lr; start at −1",
+    ),
+    "a schedule without a formula": (lambda: lr_scheduler.LRScheduler(sgd()), NotImplementedError, "get_lr"),
+    "a factor above 1": (lambda: lr_scheduler.ConstantLR(sgd(), 1.5), ValueError, "factor is 1.5"),
+    "another's scheduler": (
+        lambda: lr_scheduler.SequentialLR(sgd(), [lr_scheduler.StepLR(sgd(), 1)], []),
+        ValueError,
+        "scheduler 0 is for another optimiser",
+    ),
+    "a group that is none": (lambda: sgd().add_param_group([1]), TypeError, r"a group is \[1\]; give"),
+    "a group of nothing": (lambda: sgd().add_param_group({"params": []}), ValueError, "no parameters"),
+    "a list that is longer": (lambda: assert_close([1.0], [1.0, 2.0]), AssertionError, "no sequence of 2"),
+    "ids in a row": (lambda: padding_mask(mt.ones(3).long(), 0), ValueError, r"ids have shape \(3,\)"),
+    "a mask of numbers": (lambda: combine_masks(mt.ones(2, 2)), TypeError, "a mask is float32"),
+    "a negative length": (lambda: sinusoidal_encoding(-1, 4), ValueError, "-1"),
+    "another batch": (lambda: attention((2, 3, 4), (1, 3, 4), (1, 3, 4)), ValueError, "differ in batch size"),
+    "keys without values": (
+        lambda: attention((2, 3, 4), (2, 3, 4), (2, 5, 4)),
+        ValueError,
+        "differ in length",
+    ),
+    "a causal mask added": (
+        lambda: attention((2, 3, 4), (2, 3, 4), (2, 3, 4), mask=mt.zeros(3, 3), is_causal=True),
+        TypeError,
+        "is_causal beside a float32 mask",
+    ),
+    "the truth of many": (lambda: bool(mt.ones(2)), RuntimeError, "2"),
+    "an activation of a list": (lambda: F.silu([1.0]), TypeError, "give a tensor"),
+    "an activation of integers": (lambda: F.silu(mt.ones(2).long()), TypeError, "int64"),
+    "a parameter of no name": (lambda: empty_module().get_parameter("w"), AttributeError, "no parameter 'w'"),
+    "an attribute of no name": (lambda: empty_module().__delattr__("w"), AttributeError, "w"),
+    "an embedding of a vector": (
+        lambda: nn.Embedding.from_pretrained(mt.ones(3)),
+        ValueError,
+        "from_pretrained",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_be_meant_is_refused(case):
+    call, error, words = REFUSALS[case]
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_tensor_made_of_a_tensor_is_a_copy():
+    x = mt.ones(2)
+    y = mt.tensor(x)
+    y.zero_()
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_new_empty_has_a_shape_and_the_tensors_dtype():
+    made = mt.ones(2, dtype=mt.float64).new_empty(3, 2)
+    assert (made.shape, made.dtype) == ((3, 2), np.float64)
+
+
+def test_a_grad_that_is_read_only_or_recorded_is_replaced_and_not_changed():
+    x = mt.ones(2, requires_grad=True)
+    held = np.array([5.0, 6.0], np.float32)
+    held.flags.writeable = False
+    x.grad = mt.zeros(2)
+    x.grad.array = held
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [8.0, 9.0]
+    assert held.tolist() == [5.0, 6.0]
+
+
+def test_a_recorded_grad_is_added_to_on_the_tape():
+    x = mt.tensor(2.0, requires_grad=True)
+    (x**3).backward(create_graph=True)
+    first = x.grad
+    (x**3).backward(create_graph=True)
+    assert (first.item(), x.grad.item()) == (12.0, 24.0)
+    assert mt.autograd.grad(x.grad, x)[0].item() == 24.0  # 2 · 6x
+
+
+def test_a_tokenizer_knows_its_size_and_prints_itself():
+    tokenizer = CharTokenizer("abca")
+    assert tokenizer.vocab_size == len(tokenizer)
+    assert repr(tokenizer).startswith("CharTokenizer(")
+
+
+def test_an_op_prints_its_name_and_an_unknown_place_says_so():
+    assert repr(registry["exp"]) == "<op exp>"
+    assert line_of(None) == "unknown line"
+
+
+def test_an_integer_power_of_negative_exponents_is_zero_but_for_ones():
+    x, p = mt.tensor([1, -1, -1, 2, 3]), mt.tensor([-1, -1, -2, -1, 2])
+    assert ops.pow(x, p).tolist() == [1, -1, 1, 0, 9]
+
+
+def test_an_exception_thrown_into_a_decorated_generator_arrives_inside_it():
+    @mt.no_grad()
+    def values():
+        try:
+            yield mt.is_grad_enabled()
+        except KeyError:
+            yield "caught", mt.is_grad_enabled()
+
+    generator = values()
+    assert next(generator) is False
+    assert generator.throw(KeyError("thrown")) == ("caught", False)
+    assert mt.is_grad_enabled()
+    generator.close()
+
+
+def test_layers_compute_what_their_functions_do():
+    x = mt.randn(2, 3, 4)
+    norm = nn.RMSNorm(4)
+    assert_close(norm(x), F.rms_norm(x, (4,), norm.weight, norm.eps))
+    assert nn.Flatten()(x).shape == (2, 12)
+
+
+def test_buffers_are_listed_once():
+    module = nn.Module()
+    module.register_buffer("b", mt.ones(2))
+    assert [b.tolist() for b in module.buffers()] == [[1.0, 1.0]]
+
+
+def test_an_optimiser_prints_its_groups():
+    text = repr(sgd())
+    assert text.startswith("SGD (\nParameter Group 0\n")
+    assert "    lr: 0.1" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "rates"),
+    [
+        (lambda o: lr_scheduler.MultiStepLR(o, [3, 1], gamma=0.5), [0.1, 0.05, 0.05, 0.025]),
+        (lambda o: lr_scheduler.ConstantLR(o, 0.5, total_iters=2), [0.05, 0.05, 0.1, 0.1]),
+        (lambda o: lr_scheduler.ExponentialLR(o, 0.5), [0.1, 0.05, 0.025, 0.0125]),
+    ],
+    ids=["MultiStepLR", "ConstantLR", "ExponentialLR"],
+)
+def test_schedules_follow_their_formulas(make, rates):
+    optimiser = sgd()
+    scheduler, seen = make(optimiser), []
+    for _ in rates:
+        seen.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        scheduler.step()
+    assert seen == pytest.approx(rates)
