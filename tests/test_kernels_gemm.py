@@ -169,14 +169,18 @@ def test_padding_beside_nan_memory_is_not_read():
         ((1, 1, 130, 600), (1, 1, 600, 90)),
         ((1, 1, 3, 40), (1, 1, 40, 1000)),
         ((2, 3, 30, 32), (2, 3, 32, 30)),
+        ((1, 1, 1, 300), (1, 1, 300, 700)),
+        ((2, 1, 3, 40), (5, 40, 33)),
     ],
 )
 def test_serial_and_parallel_give_the_same_bits(a_shape, b_shape, tasks, dtype):
     a, b = normal(a_shape, dtype), normal(b_shape, dtype, 1)
-    shape = (*a_shape[:3], b_shape[3])
-    serial, parallel = np.full(shape, np.nan, dtype), np.full(shape, np.nan, dtype)
-    gemm._serial(a, b, serial)
-    gemm._code(a.dtype, True)(a, b, parallel, gemm._workspace.for_tasks(tasks))
+    shape = np.matmul(a, b).shape
+    serial, parallel, d = (np.full(shape, np.nan, dtype) for _ in range(3))
+    d[...] = normal(b_shape[-1], dtype, 2)
+    settings = d, True, True, a.itemsize, gemm._entries(a.itemsize)
+    gemm._serial(a, b, serial, *settings)
+    gemm._code(True)(a, b, parallel, *settings, gemm._workspace.for_tasks(tasks), tasks)
     assert np.array_equal(serial, parallel)
 
 
@@ -193,12 +197,144 @@ def test_a_linear_layer_on_a_batch_is_one_tall_product():
     assert np.array_equal(matmul(x, w), matmul(x.reshape(24, 8), w).reshape(4, 6, 5))
 
 
+def broadcasts(shape, dtype, rng):
+    """Addends of all kinds for a result of this shape, with NaN beside them in memory."""
+    whole = rng.standard_normal(shape).astype(dtype)
+    yield whole
+    yield whole[..., :1, :]
+    yield whole[(0,) * (len(shape) - 1)]  # a bias
+    yield stretched(whole, 2)
+    yield whole[..., :1]
+    yield whole[(..., *[slice(1)] * len(shape))]
+    yield whole[(0,) * len(shape)]
+    yield wide_rows(whole)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("left", ["contiguous", "transposed"])
+@pytest.mark.parametrize("right", ["contiguous", "transposed"])
+@pytest.mark.parametrize(
+    "shape", [(1, 9, 70), (3, 600, 65), (37, 20, 17), (50, 300, 33), (2, 3, 5, 40), (4, 0, 3)]
+)
+def test_an_addend_and_relu_are_as_if_done_afterwards(shape, left, right, relu, dtype, rng):
+    *batch, m, k, n = shape
+    a, b = LAYOUTS[left](normal((*batch, m, k), dtype)), LAYOUTS[right](normal((*batch, k, n), dtype, 1))
+    product = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    eps = np.finfo(dtype).eps
+    for d in broadcasts(product.shape, dtype, rng):
+        expected = np.maximum(product + d, 0) if relu else product + d
+        c = matmul(a, b, d, relu=relu)
+        assert c.dtype == dtype
+        np.testing.assert_allclose(c, expected, rtol=0, atol=8 * (k + 1) * eps)
+        out = np.full(product.shape, np.nan, dtype)
+        assert matmul(a, b, d, relu=relu, out=out) is out
+        assert np.array_equal(out, c)
+
+
+@pytest.mark.parametrize("k", [7, 300, 1000])
+@pytest.mark.parametrize("m", [1, 4, 40])
+@pytest.mark.parametrize("right", ["contiguous", "transposed"])
+def test_a_product_is_added_to_what_stands_in_c(m, k, right):
+    a, b, c = normal((m, k)), LAYOUTS[right](normal((k, 50), seed=1)), normal((m, 50), seed=2)
+    before = c.copy()
+    assert matmul(a, b, c, out=c) is c
+    assert np.array_equal(c, matmul(a, b, before))
+
+
+def test_an_addend_or_out_of_another_shape_is_an_error_before_anything_is_written():
+    a, b, c = normal((3, 4)), normal((4, 5)), np.full((3, 5), 7, np.float32)
+    with pytest.raises(ValueError, match="broadcast"):
+        matmul(a, b, normal((2, 5)), out=c)
+    for out in (c[:2], c.T.copy().T, c.astype(np.float64)):
+        with pytest.raises(ValueError, match=r"matmul: out is .*; give"):
+            matmul(a, b, out=out)
+    assert (c == 7).all()
+
+
+def test_relu_lets_nan_through():
+    a = np.array([[np.nan, -1.0, np.inf]], np.float32).T
+    c = matmul(np.repeat(a, 9, 1), np.eye(9, 40, dtype=np.float32) * 0 + 1, relu=True)
+    assert np.isnan(c[0]).all()
+    assert np.array_equal(c[1:], np.broadcast_to([[0.0], [np.inf]], (2, 40)))
+
+
+@pytest.mark.parametrize("layouts", [("contiguous", "contiguous"), ("transposed", "contiguous"),
+                                     ("contiguous", "transposed"), ("every third", "reversed")])  # fmt: skip
+@pytest.mark.parametrize(
+    "sides", [(1, 5, 9), (1, 40, 300), (3, 9, 21), (4, 65, 130), (13, 257, 33), (700, 9, 65)]
+)
+def test_nothing_beside_c_is_written_and_the_workspace_is_large_enough(sides, layouts):
+    m, k, n = sides
+    a, b = LAYOUTS[layouts[0]](normal((m, k))), LAYOUTS[layouts[1]](normal((k, n), seed=1))
+    room = np.full(m * n + 200, -77.0, np.float32)
+    memory = np.full(gemm.WORKSPACE_BYTES + 1000, 77, np.uint8)
+    c = room[100 : 100 + m * n].reshape(m, n)
+    code, at = gemm._code(False), memory.ctypes.data + 500
+    code(a, b, c, c, False, False, 4, gemm._entries(4), at, 1)
+    assert np.array_equal(c, matmul(a, b))
+    assert (room[:100] == -77).all()
+    assert (room[100 + m * n :] == -77).all()
+    assert (memory[:500] == 77).all()
+    assert (memory[500 + gemm.WORKSPACE_BYTES :] == 77).all()
+
+
+@pytest.mark.parametrize("k", [1, 8, 130, 256, 257, 300, 520])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_packed_rows_of_a_fit_their_room_for_every_k(k, dtype):
+    a, b = LAYOUTS["transposed"](normal((9000 if k < 100 else 1200, k), dtype)), normal((k, 3), dtype, 1)
+    memory = np.full(gemm.WORKSPACE_BYTES + 200, 77, np.uint8)
+    c = np.empty((len(a), 3), dtype)
+    size = a.itemsize
+    gemm._code(False)(a, b, c, c, False, False, size, gemm._entries(size), memory.ctypes.data, 1)
+    assert (memory[gemm.WORKSPACE_BYTES :] == 77).all()
+    assert_close(c, a, b)
+
+
+@pytest.mark.compiled
+def test_nothing_beside_the_operands_is_read():
+    """Operands end, or begin, where memory without permission begins: one element too many is a crash."""
+    code = """
+import ctypes, mmap
+import numpy as np
+from microtensor.kernels import gemm
+libc, page = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE
+def guarded(shape, dtype, at_end):
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = -(-size // page) * page
+    memory = mmap.mmap(-1, room + 2 * page)
+    whole = np.frombuffer(memory, np.uint8)
+    for guard in (0, room + page):
+        assert libc.mprotect(ctypes.c_void_p(whole.ctypes.data + guard), page, 0) == 0
+    start = page + (room - size if at_end else 0)
+    return whole[start : start + size].view(dtype).reshape(shape)
+rng = np.random.default_rng(0)
+for dtype in ("float32", "float64"):
+    for m, k, n in [(1, 5, 9), (1, 70, 65), (3, 9, 21), (4, 33, 50), (13, 20, 33), (30, 32, 30), (64, 9, 65)]:
+        for at_end in (False, True):
+            a, b, bias = (guarded(shape, dtype, at_end) for shape in ((m, k), (k, n), (n,)))
+            a_t, b_t = (guarded(shape, dtype, at_end).T for shape in ((k, m), (n, k)))
+            out = guarded((m, n), dtype, at_end)
+            a[...], b[...], bias[...] = rng.random((m, k)), rng.random((k, n)), rng.random(n)
+            a_t[...], b_t[...] = a, b
+            for left in (a, a_t):
+                for right in (b, b_t):
+                    gemm.matmul(left, right, bias, out=out)
+                    assert np.allclose(out, np.matmul(a, b) + bias, rtol=1e-5)
+print("FINE")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "FINE" in run.stdout, (run.returncode, run.stderr)
+
+
 @pytest.mark.parametrize("features", [{"avx512f", "avx2", "fma"}, {"avx2", "fma"}, {"avx2"}, {"neon"}, set()])
 def test_tile_fits_the_vector_registers_of_the_cpu(features):
     tile = vectors._tile_for(frozenset(features))
     registers = 32 if features & {"avx512f", "neon"} else 16
-    sums, row_of_b, number_of_a = tile.rows * vectors.NV, vectors.NV, 1
-    assert sums + row_of_b + number_of_a <= registers
+    for rows, vectors_in_a_row in [(tile.rows, vectors.NV), (tile.wide_rows, vectors.NV + 1)]:
+        sums, row_of_b, number_of_a = rows * vectors_in_a_row, vectors_in_a_row, 1
+        assert sums + row_of_b + number_of_a <= registers
+    assert tile.low_rows < tile.rows
     assert math.log2(tile.vector_bytes).is_integer()
     assert tile.fused == bool(features & {"fma", "neon"} and features != {"avx2"})
 
@@ -208,7 +344,7 @@ def test_a_plain_cpu_without_wide_vectors_computes_the_same_function():
     code = """
 import numpy as np
 from microtensor.kernels import gemm, vectors
-assert gemm.VECTOR_BYTES == 16, gemm.VECTOR_BYTES
+assert vectors.VECTOR_BYTES == 16, vectors.VECTOR_BYTES
 rng = np.random.default_rng(0)
 for m, k, n in [(1, 9, 30), (3, 5, 7), (50, 60, 70)]:
     a, b = rng.random((m, k), np.float32), rng.random((k, n), np.float32)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from microtensor.kernels import threads, vectors
+from microtensor.kernels import threads, tiles, vectors
 
 ROOT = Path(__file__).resolve().parent.parent
 Array = np.ndarray[Any, Any]
@@ -47,38 +47,95 @@ print(log(np.float64(0)))
 # ---- instructions against the Python that says what they do ----
 
 CASES = {  # the function; rows or height; width, as a part of the vector's lanes; k
-    "full tile": (vectors.tile_full, vectors.MR, vectors.NV, 5),
-    "full tile, one row": (vectors.tile_full, 1, vectors.NV, 3),
-    "edge": (vectors.tile_edge, vectors.MR - 1, vectors.NV - 0.25, 4),
-    "narrow": (vectors.tile_narrow, 2, 0.5, 7),
-    "thin": (vectors.tile_thin, 1, 2.5, 2),
-    "thin, two rows": (vectors.tile_thin, 2, 4, 1),
-    "thin, beyond the tile": (vectors.tile_thin, 2, 9, 1),
+    "block": (tiles.tile_block, vectors.MR, vectors.NV, 5),
+    "block, one row": (tiles.tile_block, 1, vectors.NV, 3),
+    "block, cut": (tiles.tile_block, vectors.MR - 1, vectors.NV - 0.25, 4),
+    "low": (tiles.tile_low, vectors.LOW, vectors.NV, 4),
+    "wide": (tiles.tile_wide, vectors.WIDE, vectors.NV + 1, 4),
+    "wide, cut": (tiles.tile_wide, 2, vectors.NV + 0.5, 2),
+    "narrow": (tiles.tile_narrow, 2, 0.5, 7),
+    "row": (tiles.tile_row, 1, vectors.ROW, 3),
+    "edge of a row": (tiles.tile_row_edge, 1, 2.5, 2),
+    "row, beyond the tile": (tiles.tile_row_edge, 1, 9, 1),
 }
 GUARD = -77.0
 
 
-@pytest.mark.parametrize("add", [0, 1])
+@pytest.mark.parametrize("relu", [0, 1])
+@pytest.mark.parametrize("addend", ["nothing", "a row for all", "C"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("case", CASES)
-def test_the_micro_kernels_compute_what_their_python_says(case: str, dtype: Any, add: int, rng: Any) -> None:
+def test_the_micro_kernels_compute_what_their_python_says(
+    case: str, dtype: Any, addend: str, relu: int, rng: Any
+) -> None:
     function, height, part, k = CASES[case]
-    lanes = vectors.VECTOR_BYTES // dtype().itemsize
-    width = int(part * lanes)
-    a = rng.normal(size=(k, 2 * height)).astype(dtype).T[::2]  # (height, k), neither axis of neighbours
-    b = rng.normal(size=(k, width + 3)).astype(dtype)
-    room = np.full((height + 1, width + lanes), GUARD, dtype)
-    room[:height, :width] = rng.normal(size=(height, width))
+    a, b, room, sizes = operands(height, part, k, dtype, rng)
+    row = rng.normal(size=sizes[2]).astype(dtype)
+    results = []
+    for way in (function.plain, as_kernel(function)):
+        c = room.copy()
+        d = {"nothing": (0, 0), "a row for all": (row.ctypes.data, 0), "C": (c.ctypes.data, c.strides[0])}
+        way(c, a.ctypes.data, *a.strides, b.ctypes.data, b.strides[0], c.ctypes.data, c.strides[0],
+            *sizes, *d[addend], relu)  # fmt: skip
+        results.append(c)
+    agree(*results, room, k)
+    assert not relu or results[0][0, 0] >= 0
+
+
+@pytest.mark.parametrize("add", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("function", "part"), [(tiles.tile_full, 2), (tiles.tile_edge, 1.75)])
+def test_tiles_that_add_to_c_do_what_their_python_says(
+    function: Any, part: float, dtype: Any, add: int, rng: Any
+) -> None:
+    a, b, room, sizes = operands(vectors.MR - 1, part, 5, dtype, rng)
     results = []
     for way in (function.plain, as_kernel(function)):
         c = room.copy()
         way(c, a.ctypes.data, *a.strides, b.ctypes.data, b.strides[0], c.ctypes.data, c.strides[0],
-            k, height, width, add)  # fmt: skip
+            *sizes, add)  # fmt: skip
         results.append(c)
-    plain, machine = results
+    agree(*results, room, 5)
+
+
+@pytest.mark.parametrize("add", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("terms", "part"), [(1, 1), (1, 0.5), (0.5, 1), (0.5, 0.25)])
+@pytest.mark.parametrize(("function", "height"), [(tiles.square_row, 1), (tiles.square_rows, 3)])
+def test_squares_compute_what_their_python_says(
+    function: Any, height: int, terms: float, part: float, dtype: Any, add: int, rng: Any
+) -> None:
+    lanes = vectors.VECTOR_BYTES // dtype().itemsize
+    k, width = max(1, int(terms * lanes)), max(1, int(part * lanes))
+    a = rng.normal(size=(k, 2 * height)).astype(dtype).T[::2]
+    b = rng.normal(size=(width, k + 3)).astype(dtype)
+    room = rng.normal(size=(4, lanes)).astype(dtype)
+    results = []
+    for way in (function.plain, as_kernel(function)):
+        sums = room.copy()
+        way(sums, a.ctypes.data, *a.strides, b.ctypes.data, b.strides[0], sums.ctypes.data, sums.strides[0],
+            k, height, width, add)  # fmt: skip
+        results.append(sums[:height, :width])
+    np.testing.assert_allclose(*results, rtol=8 * k * np.finfo(dtype).eps, atol=8 * np.finfo(dtype).eps)
+    assert not np.array_equal(results[0], room[:height, :width])
+
+
+def operands(height: int, part: float, k: int, dtype: Any, rng: Any) -> Any:
+    """A, B, a room with a guarded border for C, and (k, height, width)."""
+    lanes = vectors.VECTOR_BYTES // dtype().itemsize
+    width = int(part * lanes)
+    a = rng.normal(size=(k, 2 * height)).astype(dtype).T[::2]  # (height, k), neither axis of neighbours
+    b = rng.normal(size=(k, width + 3 * lanes)).astype(dtype)  # a packed panel has room for whole vectors
+    room = np.full((height + 1, width + lanes), GUARD, dtype)
+    room[:height, :width] = rng.normal(size=(height, width))
+    return a, b, room, (k, height, width)
+
+
+def agree(plain: Array, machine: Array, room: Array, k: int) -> None:
     assert not np.array_equal(plain, room)
     # k products, each rounded once more than in one fused instruction
-    np.testing.assert_allclose(machine, plain, rtol=8 * k * np.finfo(dtype).eps, atol=8 * np.finfo(dtype).eps)
+    eps = np.finfo(room.dtype).eps
+    np.testing.assert_allclose(machine, plain, rtol=8 * k * eps, atol=8 * k * eps)
     np.testing.assert_array_equal(machine == GUARD, room == GUARD)  # nothing beside height × width is written
 
 
@@ -93,10 +150,14 @@ def as_kernel(function: Any) -> Any:
         return call
 
     @threads.jit(cache=False)
-    def call_tile(like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):  # type: ignore[no-untyped-def]
+    def call_adding(like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):  # type: ignore[no-untyped-def]
         function(like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add)
 
-    return call_tile
+    @threads.jit(cache=False)
+    def call_tile(like, a, rs, cs, b, bs, c, ldc, k, height, width, d, ldd, relu):  # type: ignore[no-untyped-def]
+        function(like, a, rs, cs, b, bs, c, ldc, k, height, width, d, ldd, relu)
+
+    return call_tile if function in [case[0] for case in CASES.values()] else call_adding
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -115,6 +176,6 @@ def test_copies_copy_what_their_python_says(name: str, rows: int, width: int, dt
         results.append(out)
         np.testing.assert_array_equal(out[:rows, :width], source if name == "copy_rows" else source.T)
         np.testing.assert_array_equal(out[rows:], GUARD)
-        np.testing.assert_array_equal(out[:, lanes:], GUARD)
+        np.testing.assert_array_equal(out[:, lanes:], GUARD)  # up to a whole vector it may be anything
     if name == "copy_rows":
         np.testing.assert_array_equal(*results)

@@ -30,7 +30,8 @@ from microtensor.kernels.columns import (
 )
 from microtensor.kernels.layout import Array
 from microtensor.kernels.threads import jit, jit_both
-from microtensor.kernels.vectors import MR, NV, VECTOR_BYTES, tile_edge, tile_full, transpose_square
+from microtensor.kernels.tiles import tile_edge, tile_full
+from microtensor.kernels.vectors import MR, NV, VECTOR_BYTES, transpose_square
 
 QUERIES, KEYS = 64, 64  # of a block: two tiles of float32 fill the first cache
 # NumPy's integers, because numba would compile a function anew for each of Python's that stands in a call

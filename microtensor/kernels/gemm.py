@@ -3,8 +3,8 @@
 A core can do 64 float32 operations per cycle but fetch only a few numbers from memory in that time, so a fast
 product is about reuse (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"):
   registers  a tile of C, MR rows x NV vectors, stays in registers while k runs: one fetch feeds many FMAs;
-  L1         MR rows of A, KC long, meet all columns before the next rows come;
-  L2         KC rows of B are packed into panels as wide as the tile, and the inner loop reads straight on.
+  L1         a panel of B, as wide as the tile and KC long, is packed and meets all rows of the block;
+  L2         MC rows of A, KC long, are read again for each panel; packed only if they are not neighbours.
 Every element of C is summed over k in the same order whatever the strides, the neighbours or the threads.
 """
 
@@ -12,208 +12,255 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numba import prange, types
-from numpy.typing import NDArray
 
-from microtensor.kernels.threads import compiled, get_num_threads, jit, jit_both, run
-from microtensor.kernels.vectors import (
-    MR,
-    NV,
-    THIN,
-    VECTOR_BYTES,
-    copy_rows,
-    tile_edge,
-    tile_full,
-    tile_narrow,
-    tile_thin,
-    transpose_square,
-)
+from microtensor.kernels.layout import Array
+from microtensor.kernels.operands import address, call, entry_of, handle, length, operand, rank, stride
+from microtensor.kernels.panels import LINE, dots, one_row, pack, pack_panels, panel
+from microtensor.kernels.threads import PARALLEL_FROM, compiled, get_num_threads, jit, jit_both, run
+from microtensor.kernels.vectors import MR, NV, SQUARE_ROWS, VECTOR_BYTES
 
-Array = NDArray[Any]
-
-KC = 256  # terms summed in registers before C is touched; 512 is slower for a transposed A
-NC = 256  # columns of B packed at a time: KC x NC float32 take 256 KiB of L2
-LINE = 64  # bytes; a vector that crosses a cache line costs two fetches
-WORKSPACE_BYTES = KC * NC * 8 + LINE
+KC = 256  # terms summed in registers before C is touched
+A_BYTES = 320 << 10  # of A that are read again for every panel of B: more than half of a small L2
+SPARE = 16  # elements between packed rows of A: rows a page apart would share few places in L1
+PAGE = 4096  # bytes
+PANELS = 4  # of B that are packed at a time
+PACKED_BYTES = KC * PANELS * NV * VECTOR_BYTES
+WORKSPACE_BYTES = PACKED_BYTES + A_BYTES + 4 * NV * VECTOR_BYTES + LINE
+PANEL, PACK, PACK_PANELS, ONE_ROW, DOTS = range(5)  # places among the entries, see `_KERNELS`
 
 
 @jit(cache=False)
-def _pack(like: Array, source: int, rs: int, cs: int, rows: int, width: int, out: int, ld: int) -> None:
-    """out[r, j] = source[r, j] for a panel of `rows` rows and at most NV vectors, whatever its strides."""
-    size = like.itemsize
-    if cs == size:
-        copy_rows(like, source, rs, rows, width, out, ld)
-        return
-    if rs == size:
-        lanes = VECTOR_BYTES // size
-        for r in range(0, rows, lanes):
-            for j in range(0, width, lanes):
-                corner, to = source + r * rs + j * cs, out + r * ld + j * size
-                transpose_square(like, corner, cs, min(lanes, rows - r), min(lanes, width - j), to, ld)
-        return
-    for j in range(width):  # neither way are the elements neighbours: column by column
-        copy_rows(like, source + j * cs, rs, rows, 1, out + j * size, ld)
-
-
-@jit(cache=False)
-def _pack_panels(c: Array, b: int, b_rs: int, b_cs: int, K: int, N: int, out: int) -> None:
-    """Copies B into panels of NR columns, each K x NR, one after the other."""
-    size = c.itemsize
-    NR = NV * (VECTOR_BYTES // size)
+def _rows(
+    entries: Any, size: int, a: int, a_rs: int, a_cs: int, b: int, b_rs: int, b_cs: int, c: int, ldc: int,
+    M: int, K: int, N: int, d: int, ldd: int, relu: int, packed: int,
+) -> None:  # fmt: skip
+    """C = A B + D, panel by panel of B."""
+    lanes = VECTOR_BYTES // size
+    NR = NV * lanes
+    whole = N // NR
+    if 0 < N - whole * NR <= lanes and whole > 0:
+        whole -= 1  # what is left makes a wider panel
+    in_place = b_cs == size and M <= 4 * MR  # few rows would not pay for the packing
     for j in range(0, N, NR):
-        _pack(c, b + j * b_cs, b_rs, b_cs, K, min(NR, N - j), out + j * K * size, NR * size)
-
-
-@jit(cache=False)
-def _thin_row(
-    c: Array, a: int, rs: int, cs: int, b: int, bs: int, C: int, ldc: int, M: int, K: int, N: int, add: int
-) -> None:
-    """One or two rows of A: B is read in place, four vectors at a time."""
-    for j in range(0, N, 4 * VECTOR_BYTES // c.itemsize):
-        at = j * c.itemsize
-        tile_thin(c, a, rs, cs, b + at, bs, C + at, ldc, K, M, N - j, add)
+        p = j // NR
+        at, bj, bs, width, dj = j * size, b + j * b_cs, b_rs, NR, d
+        if d != 0:
+            dj = d + at
+        if p >= whole:
+            width, bj, bs = N - j, packed, (NR if N - j <= NR else NR + lanes) * size
+            call(entries[PACK], (size, b + j * b_cs, b_rs, b_cs, K, width, bj, bs))
+        elif not in_place:
+            if p % PANELS == 0:
+                call(entries[PACK_PANELS], (size, bj, b_rs, b_cs, K, min(PANELS, whole - p), packed))
+            bj, bs = packed + p % PANELS * K * NR * size, NR * size
+        call(entries[PANEL], (size, a, a_rs, a_cs, bj, bs, c + at, ldc, M, K, width, dj, ldd, relu))
+        if p >= whole:
+            break
 
 
 @jit(cache=False)
 def _block(
-    c: Array, ldc: int, a: int, a_rs: int, a_cs: int, b: int, b_rs: int, b_cs: int, C: int,
-    M: int, K: int, N: int, buffer: int,
+    entries: Any, size: int, a: int, a_rs: int, a_cs: int, b: int, b_rs: int, b_cs: int, c: int, ldc: int,
+    d: int, ldd: int, relu: int, M: int, K: int, N: int, buffer: int,
 ) -> None:  # fmt: skip
-    """C = A B for one thread's block, given by addresses and byte strides; `buffer` holds the panels."""
-    size = c.itemsize
-    NR = NV * (VECTOR_BYTES // size)
-    pack_b = b_cs != size or M > 4 * MR  # few rows would not pay for the packing
-    b_panels = (buffer + LINE - 1) // LINE * LINE
-    for j in range(0, N, NC):
-        for k in range(0, K, KC):
-            k_len = min(KC, K - k)
-            bk, bs, panel = b + k * b_rs + j * b_cs, b_rs, NR * size
-            if pack_b:
-                _pack_panels(c, bk, b_rs, b_cs, k_len, min(NC, N - j), b_panels)
-                bk, bs, panel = b_panels, NR * size, k_len * NR * size
-            for i in range(0, M, MR):
-                height, bp, cij = min(MR, M - i), bk, C + i * ldc + j * size
-                ap = a + i * a_rs + k * a_cs
-                if height <= THIN and not pack_b:
-                    _thin_row(c, ap, a_rs, a_cs, bp, bs, cij, ldc, height, k_len, min(NC, N - j), k)
-                    continue
-                for left in range(min(NC, N - j), 0, -NR):
-                    if left >= NR:
-                        tile_full(c, ap, a_rs, a_cs, bp, bs, cij, ldc, k_len, height, left, k)
-                    elif 2 * left > NR:
-                        tile_edge(c, ap, a_rs, a_cs, bp, bs, cij, ldc, k_len, height, left, k)
-                    else:
-                        tile_narrow(c, ap, a_rs, a_cs, bp, bs, cij, ldc, k_len, height, left, k)
-                    bp, cij = bp + panel, cij + NR * size
+    """C = A B + D for one thread's block, given by addresses and byte strides."""
+    panel = (buffer + LINE - 1) // LINE * LINE
+    packed_a = panel + PACKED_BYTES
+    k_step = -(-K // -(-K // KC)) if K > KC else K  # equal parts: a short one would cost as much
+    k_step = (k_step + 7) // 8 * 8
+    i_step = A_BYTES // ((k_step + SPARE) * size)
+    i_step = -(-M // -(-M // i_step))
+    for k in range(0, K, k_step):
+        k_len = min(k_step, K - k)
+        last = relu if k + k_step >= K else 0
+        if k > 0:
+            d, ldd = c, ldc
+        bk = b + k * b_rs
+        for i in range(0, M, i_step):
+            m = min(i_step, M - i)
+            ai, rs, cs, di = a + i * a_rs + k * a_cs, a_rs, a_cs, d
+            if d != 0:
+                di = d + i * ldd
+            ci = c + i * ldc
+            if M == 1 and b_cs == size:
+                call(entries[ONE_ROW], (size, ai, cs, bk, b_rs, ci, k_len, N, di, last))
+                continue
+            if M <= SQUARE_ROWS and b_rs == size:
+                call(entries[DOTS], (size, ai, rs, cs, bk, b_cs, ci, ldc, m, k_len, N, di, ldd, last, panel))
+                continue
+            if (cs != size and m * k_len * size > PAGE) or (rs % PAGE == 0 and m > MR and N > 64):
+                rs, cs = (k_len + SPARE) * size, size
+                call(entries[PACK], (size, ai, a_rs, a_cs, m, k_len, packed_a, rs))
+                ai = packed_a
+            _rows(entries, size, ai, rs, cs, bk, b_rs, b_cs, ci, ldc, m, k_len, N, di, ldd, last, panel)
 
 
 @jit(cache=False)
-def _cut(length: int, tile: int, part: int, parts: int) -> int:
-    """Where a part begins if `length` is cut into parts of whole tiles."""
-    return min(length, (length + tile - 1) // tile * part // parts * tile)
+def _cut(size: int, tile: int, part: int, parts: int) -> int:
+    """Where a part begins if an axis of this size is cut into parts of whole tiles."""
+    return min(size, (size + tile - 1) // tile * part // parts * tile)
 
 
 @jit(cache=False)
-def _matrix(x: Array, i: int, j: int) -> int:
-    """The address of x[i, j], where an axis of length 1 stands for any length."""
-    offset = min(i, x.shape[0] - 1) * x.strides[0] + min(j, x.shape[1] - 1) * x.strides[1]
-    address: int = x.ctypes.data + offset
-    return address
+def _matrix(x: Any, c: Any, item: int) -> int:
+    """The address of x's matrix number `item`, counted over the leading axes of c; 1 in x repeats."""
+    at: int = address(x)
+    missing = rank(c) - rank(x)
+    for axis in range(rank(c) - 3, missing - 1, -1):
+        if length(x, axis - missing) > 1:
+            at += item % length(c, axis) * stride(x, axis - missing)
+        item //= length(c, axis)
+    return at
 
 
-def _product(a: Array, b: Array, c: Array, buffers: Array) -> None:
-    """C = A B for (X, Y, M, K) and (X, Y, K, N), one task per buffer; batch axes of length 1 broadcast."""
-    X, Y, M, N = c.shape
-    tasks, NR = buffers.shape[0], NV * (VECTOR_BYTES // c.itemsize)
+@jit(cache=False)
+def _cuts(items: int, tasks: int, M: int, N: int) -> tuple[int, int]:
+    """Into how many parts each matrix is cut, rows and columns, if there are too few of them to go round."""
     rows = cols = 1
-    few = X * Y % tasks != 0 and X * Y // tasks < 4
-    while few and rows * cols < tasks:  # too few matrices to go round: cut each
+    few = items % tasks != 0 and items // tasks < 4
+    while few and rows * cols < tasks:
         if M // rows >= N // cols:
             rows *= 2
         else:
             cols *= 2
-    pieces = X * Y * rows * cols
+    return rows, cols
+
+
+@jit(cache=False)
+def _piece(
+    a: Any, b: Any, c: Any, d: Any, add: int, relu: int, size: int, item: int, i0: int, i1: int, j0: int,
+    j1: int, entries: Any, buffer: int,
+) -> None:  # fmt: skip
+    """Rows i0 to i1 and columns j0 to j1 of one matrix of the batch."""
+    a_rs, b_cs, ldc = stride(a, -2), stride(b, -1), stride(c, -2)
+    d_at, ldd = 0, 0
+    if add != 0:
+        d_at = _matrix(d, c, item) + j0 * size
+        if rank(d) > 1 and length(d, -2) > 1:
+            ldd = stride(d, -2)
+    _block(
+        entries, size, _matrix(a, c, item) + i0 * a_rs, a_rs, stride(a, -1),
+        _matrix(b, c, item) + j0 * b_cs, stride(b, -2), b_cs,
+        _matrix(c, c, item) + i0 * ldc + j0 * size, ldc, d_at + i0 * ldd, ldd, relu,
+        i1 - i0, length(a, -1), j1 - j0, buffer,
+    )  # fmt: skip
+
+
+def _product(
+    a_array: Any, b_array: Any, c_array: Any, d_array: Any, add: int, relu: int, size: int, entries: Any,
+    buffers: int, tasks: int,
+) -> None:  # fmt: skip
+    """C = A B (+ D) over the last two axes, the others broadcast; every task has its buffer."""
+    a, b, c, d = handle(a_array), handle(b_array), handle(c_array), handle(d_array)
+    M, N, items = length(c, -2), length(c, -1), 1
+    for axis in range(rank(c) - 2):
+        items *= length(c, axis)
+    NR = NV * (VECTOR_BYTES // size)
+    rows, cols = _cuts(items, tasks, M, N)
+    pieces = items * rows * cols
     for task in prange(tasks):
         for piece in range(pieces * task // tasks, pieces * (task + 1) // tasks):
             item, r, s = piece // (rows * cols), piece // cols % rows, piece % cols
-            x, y = item // Y, item % Y
             i0, i1 = _cut(M, MR, r, rows), _cut(M, MR, r + 1, rows)
             j0, j1 = _cut(N, NR, s, cols), _cut(N, NR, s + 1, cols)
-            _block(
-                c, c.strides[2],
-                _matrix(a, x, y) + i0 * a.strides[2], a.strides[2], a.strides[3],
-                _matrix(b, x, y) + j0 * b.strides[3], b.strides[2], b.strides[3],
-                _matrix(c, x, y) + i0 * c.strides[2] + j0 * c.strides[3],
-                i1 - i0, a.shape[3], j1 - j0, buffers.ctypes.data + task * buffers.strides[0],
-            )  # fmt: skip
+            if i1 > i0 and j1 > j0:
+                buffer = buffers + task * WORKSPACE_BYTES
+                _piece(a, b, c, d, add, relu, size, item, i0, i1, j0, j1, entries, buffer)
 
 
 _product_serial, _product_parallel = jit_both(_product)
+_types: Any = types  # numba has types for some of its names only
+_KERNELS = (panel, pack, pack_panels, one_row, dots)
+_SIGNATURE = (*[operand] * 4, *[_types.intp] * 3, _types.UniTuple(_types.intp, 5), _types.intp, _types.intp)
 
 
 @cache
-def _code(dtype: np.dtype[Any], parallel: bool) -> Callable[..., None]:
-    """The machine code for one dtype, as numba's entry point, which takes arrays of any strides."""
-    scalar = types.float32 if dtype.itemsize == 4 else types.float64
-    operand = types.Array(scalar, 4, "A", readonly=True)
-    signature = (operand, operand, types.Array(scalar, 4, "A"), types.Array(types.uint8, 2, "C"))
-    return compiled(_product_parallel if parallel else _product_serial, signature)
+def _entries(size: int) -> tuple[Any, ...]:
+    """The panels' kernels for numbers of this size in bytes."""
+    return tuple(entry_of(kernel, np.dtype(f"f{size}")) for kernel in _KERNELS)
+
+
+@cache
+def _code(parallel: bool) -> Any:
+    """The machine code, as numba's entry point."""
+    return compiled(_product_parallel if parallel else _product_serial, _SIGNATURE)
 
 
 class _Workspace(threading.local):
-    """Room for packed panels, kept between calls: fresh memory costs page faults. One per Python thread."""
+    """Room for what is packed, kept between calls: fresh memory costs page faults. One per Python thread."""
 
     def __init__(self) -> None:
-        self.serial = np.empty((1, WORKSPACE_BYTES), np.uint8)
-        self.parallel = self.serial
+        self._memory = np.empty(0, np.uint8)
+        self.tasks = 0
+        self.address = self.for_tasks(1)
 
-    def for_tasks(self, tasks: int) -> Array:
-        if len(self.parallel) != tasks:
-            self.parallel = np.empty((tasks, WORKSPACE_BYTES), np.uint8)
-        return self.parallel
+    def for_tasks(self, tasks: int) -> int:
+        """The address of as many buffers."""
+        if self.tasks < tasks:
+            self._memory, self.tasks = np.empty(tasks * WORKSPACE_BYTES, np.uint8), tasks
+            self.address = self._memory.ctypes.data
+        return self.address
 
 
 _workspace = _Workspace()
 
 
-def _serial(a: Array, b: Array, c: Array) -> None:
-    _code(c.dtype, False)(a, b, c, _workspace.serial)
+def _serial(*arguments: Any) -> None:
+    _code(False)(*arguments, _workspace.address, 1)
 
 
-def _parallel(a: Array, b: Array, c: Array) -> None:
-    _code(c.dtype, True)(a, b, c, _workspace.for_tasks(get_num_threads()))
+def _parallel(*arguments: Any) -> None:
+    tasks = get_num_threads()
+    _code(True)(*arguments, _workspace.for_tasks(tasks), tasks)
 
 
-_TO_4D: dict[int, tuple[None, ...]] = {2: (None, None), 3: (None,), 4: ()}  # indexing with None adds an axis
+def _addend(add: Array, shape: tuple[int, ...]) -> Array:
+    """D as the kernel reads it: it broadcasts, but its rows are as long as C's, and of neighbours."""
+    if add.shape != shape and add.shape != shape[-1:]:
+        add = np.broadcast_to(add, shape)
+    return add if add.strides[-1] == add.itemsize else add.copy()
 
 
-def _flat_batch(x: Array, batch: tuple[int, ...]) -> Array:
-    """(..., M, K) → (product of batch, M, K)"""
-    return np.broadcast_to(x, batch + x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
-
-
-def matmul(a: Array, b: Array) -> Array:
-    """C = A B over the last two axes; the axes before them broadcast, as in NumPy.
+def matmul(
+    a: Array, b: Array, add: Array | None = None, *, relu: bool = False, out: Array | None = None
+) -> Array:
+    """C = A B + D over the last two axes, then max(C, 0) if relu; the axes before them broadcast as in NumPy.
 
     Shapes: a (..., M, K), b (..., K, N) → (..., M, N), C-contiguous; both float32 or both float64.
+    add: D, of any shape that broadcasts to C's: a bias (N,), what is carried past a layer, or `out` itself.
+    out: where C goes, C-contiguous and of C's shape; its memory is no other operand's but D's.
     """
     a_shape, b_shape = a.shape, b.shape  # read once: a product of 16 x 16 costs less than ten attributes
-    batch, K = a_shape[:-2], a_shape[-1]
-    if batch and len(b_shape) == 2:  # one tall product instead of many: B is packed once
-        return matmul(a.reshape(math.prod(a_shape[:-1]), K), b).reshape(*a_shape[:-1], b_shape[1])
-    if batch != b_shape[:-2]:
-        batch = np.broadcast_shapes(batch, b_shape[:-2])
-    shape = (*batch, a_shape[-2], b_shape[-1])
+    if len(a_shape) == len(b_shape) == 2:
+        M, K = a_shape
+        N = b_shape[1]
+        shape: tuple[int, ...] = (M, N)
+        work = M * N * K
+    elif len(b_shape) == 2 and add is None and out is None:  # one tall product: B is packed once
+        tall = matmul(a.reshape(math.prod(a_shape[:-1]), a_shape[-1]), b, relu=relu)
+        return tall.reshape(*a_shape[:-1], b_shape[1])
+    else:
+        shape = (*np.broadcast_shapes(a_shape[:-2], b_shape[:-2]), a_shape[-2], b_shape[-1])
+        work = math.prod(shape) * (K := a_shape[-1])
+    if out is None:
+        out = np.empty(shape, a.dtype)
+    elif out.shape != shape or not out.flags.c_contiguous or out.dtype != a.dtype:
+        raise ValueError(
+            f"matmul: out is {out.shape} {out.dtype}, or not C-contiguous; give one {shape} {a.dtype} that is"
+        )
     if K == 0:
-        return np.zeros(shape, a.dtype)
-    if len(batch) > 2:
-        return matmul(_flat_batch(a, batch), _flat_batch(b, batch)).reshape(shape)
-    c = np.empty(shape, a.dtype)
-    a, b, c4 = a[_TO_4D[len(a_shape)]], b[_TO_4D[len(b_shape)]], c[_TO_4D[len(shape)]]
-    run(c.size * K / VECTOR_BYTES, _serial, _parallel, a, b, c4)  # about so many nanoseconds
-    return c
+        out[...] = 0 if add is None else add
+        return np.maximum(out, 0, out=out) if relu else out
+    d = out if add is None else _addend(add, shape)
+    size = a.itemsize
+    work //= VECTOR_BYTES  # about so many nanoseconds
+    if work < PARALLEL_FROM:
+        _code(False)(a, b, out, d, add is not None, relu, size, _entries(size), _workspace.address, 1)
+    else:
+        run(work, _serial, _parallel, a, b, out, d, add is not None, relu, size, _entries(size))
+    return out

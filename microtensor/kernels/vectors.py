@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,7 @@ def _instructions_of(plain: Callable[..., None]) -> Callable[[Callable[..., None
     """Decorates `write(vectors, *arguments)`: it emits in LLVM what `plain(like, *arguments)` does in Python.
 
     The result is for kernels: instructions where they are compiled, `plain` (also its attribute) where not.
-    `like` is an array that only tells the dtype; all other arguments are integers.
+    `like` is an array or a number that only tells the dtype; all other arguments are integers.
     """
     parameters = list(inspect.signature(plain).parameters.values())
 
@@ -45,7 +44,7 @@ def _instructions_of(plain: Callable[..., None]) -> Callable[[Callable[..., None
         context = parameters[0].replace(name="typing")  # numba reads the signature: it knows no *integers
         typed.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
         function: Any = intrinsic(typed) if COMPILED else plain
-        function.plain = plain
+        function.plain, function.write = plain, write
         return function
 
     return decorate
@@ -68,29 +67,33 @@ def _array_at(like: Array, address: int, shape: tuple[int, int], strides: tuple[
 class _Tile(NamedTuple):
     vector_bytes: int
     rows: int
+    low_rows: int  # for what is left below: sums enough to hide the latency of an addition
+    wide_rows: int  # of a tile that is one vector wider
     fused: bool  # one instruction multiplies and adds
+    masks: bool  # a store that leaves lanes out is as fast as one that does not
 
 
 def _tile_for(features: frozenset[str]) -> _Tile:
     """The tile that the vector registers can hold: rows x NV sums, NV vectors of B and one number of A."""
     if "avx512f" in features:
-        return _Tile(64, 8, fused=True)  # 19 of 32 registers; 12 and 14 rows are no faster
+        return _Tile(64, 8, 4, 8, fused=True, masks=True)  # 19 of 32 registers; 12 and 14 rows are no faster
     if "avx2" in features and "fma" in features:
-        return _Tile(32, 6, fused=True)  # 15 of 16 registers
-    return _Tile(16, 4, fused="neon" in features)
+        return _Tile(32, 6, 4, 4, fused=True, masks=False)  # 15 of 16 registers; AMD's masked stores are slow
+    return _Tile(16, 4, 2, 4, fused="neon" in features, masks=False)
 
 
-VECTOR_BYTES, MR, FUSED = _tile_for(cpu_features())
+VECTOR_BYTES, MR, LOW, WIDE, FUSED, MASKS = _tile_for(cpu_features())
 NV = 2  # vectors in a row of the tile
-THIN = 2  # rows of a tile for the vector-like products of text generation
+ROW = 8  # vectors of C that a product with one row keeps: as many as hide the latency
+SQUARE_ROWS = 4  # rows of A that meet columns of B which are transposed on the way
 
 
 class _Vectors:
     """Writes the vector instructions that numba's own vectoriser does not find; strides are in bytes."""
 
-    def __init__(self, builder: Any, array: Any) -> None:
+    def __init__(self, builder: Any, like: Any) -> None:
         self.builder = builder
-        bits = array.dtype.bitwidth
+        bits = getattr(like, "dtype", like).bitwidth
         self.lanes = VECTOR_BYTES * 8 // bits
         self.scalar = ir.FloatType() if bits == 32 else ir.DoubleType()
         self.type = ir.VectorType(self.scalar, self.lanes)
@@ -146,6 +149,32 @@ class _Vectors:
         else:
             self.builder.store(value, pointer).align = 1
 
+    def store_first(self, value: Any, pointer: Any, count: Any) -> None:
+        """Stores the first 0 < count < lanes of a vector: half of it, a quarter, … as count's bits say."""
+        builder = self.builder
+        if MASKS:
+            self.store(value, pointer, mask=self.mask(0, count))
+            return
+        part, at = self.lanes // 2, pointer
+        while part:
+            low, high = (self.take(value, range(i * part, (i + 1) * part)) for i in (0, 1))
+            with builder.if_then(builder.icmp_signed("!=", builder.and_(count, I64(part)), I64(0))):
+                builder.store(low, builder.bitcast(at, low.type.as_pointer())).align = 1
+            taken = builder.and_(count, I64(part))
+            value = builder.select(builder.icmp_signed("!=", taken, I64(0)), high, low)
+            at = builder.gep(at, [builder.mul(taken, I64(VECTOR_BYTES // self.lanes))])
+            part //= 2
+
+    def take(self, value: Any, lanes: Any, other: Any = None) -> Any:
+        """The vector of these lanes, counted through `value` and then `other`."""
+        other = ir.Constant(value.type, ir.Undefined) if other is None else other
+        index = ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+        return self.builder.shuffle_vector(value, other, index)
+
+    def prefetch(self, pointer: Any) -> None:
+        arguments = (pointer, I32(1), I32(3), I32(1))  # to write, into the nearest cache, data
+        self._call("prefetch.p0", ir.VoidType(), *arguments)
+
     def load_and_splat(self, pointer: Any) -> Any:
         value = self.builder.load(self.builder.bitcast(pointer, self.scalar.as_pointer()))
         value.align = 1
@@ -157,110 +186,53 @@ class _Vectors:
         return self.builder.fadd(self.builder.fmul(a, b), c)
 
 
-def _sum_over_k(
-    vectors: _Vectors, rows: list[Any], cs: Any, b: Any, bs: Any, k_len: Any, masks: list[Any]
-) -> list[list[Any]]:
-    """Emits the loop that is all the speed: per k, one row of B, a number of each row of A, and the FMAs."""
-    builder = vectors.builder
-    before, loop, done = builder.block, builder.append_basic_block("k"), builder.append_basic_block("done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    k, a_step, b_step = (builder.phi(I64) for _ in range(3))
-    sums = [[builder.phi(vectors.type) for _ in masks] for _ in rows]
-    b_row = builder.gep(b, [b_step])
-    b_k = [vectors.load(b_row, v, mask) for v, mask in enumerate(masks)]
-    results = []
-    for row, row_sums in zip(rows, sums, strict=True):
-        a_ik = vectors.load_and_splat(builder.gep(row, [a_step]))
-        results.append([vectors.multiply_add(a_ik, b_kj, s) for b_kj, s in zip(b_k, row_sums, strict=True)])
-    for s, result in zip(chain(*sums), chain(*results), strict=True):
-        s.add_incoming(vectors.zero, before)
-        s.add_incoming(result, loop)
-    next_k = builder.add(k, I64(1))
-    for step, following in (
-        (k, next_k),
-        (a_step, builder.add(a_step, cs)),
-        (b_step, builder.add(b_step, bs)),
-    ):
-        step.add_incoming(I64(0), before)
-        step.add_incoming(following, loop)
-    branch = builder.cbranch(builder.icmp_signed("<", next_k, k_len), loop, done)
-    _forbid_unrolling(builder.module, branch)
-    builder.position_at_end(done)
-    return results
+def _copy_number(like, source, out):
+    """out[0] = source[0]"""
+    _array_at(like, out, (1, 1), (0, 0))[...] = _array_at(like, source, (1, 1), (0, 0))
 
 
-def _forbid_unrolling(module: Any, branch: Any) -> None:
-    """Unrolled, the loop would keep two pointers for each row and run out of registers."""
-    loop = module.add_metadata([module.add_metadata(["llvm.loop.unroll.disable"]), branch.parent.name])
-    loop.operands = (loop, loop.operands[0])  # LLVM wants a loop's metadata to begin with itself
-    branch.set_metadata("llvm.loop", loop)
-
-
-def _store_tile(
-    vectors: _Vectors, sums: list[list[Any]], c: Any, ldc: Any, height: Any, masks: list[Any], add: Any
-) -> None:
-    builder = vectors.builder
-
-    def store(added: bool) -> None:
-        for i, row_sums in enumerate(sums):
-            with builder.if_then(builder.icmp_signed("<", I64(i), height)):
-                row = vectors.row(c, I64(i), ldc)
-                for v, (value, mask) in enumerate(zip(row_sums, masks, strict=True)):
-                    total = builder.fadd(vectors.load(row, v, mask), value) if added else value
-                    vectors.store(total, row, v, mask)
-
-    with builder.if_else(builder.icmp_signed("!=", add, I64(0))) as (then, otherwise):
-        with then:
-            store(added=True)
-        with otherwise:
-            store(added=False)
-
-
-def _make_tile(mr: int, nv: int, masked: bool) -> Any:
-    """The micro-kernel for mr rows of nv vectors; `masked` if it may reach over the right edge of C."""
-
-    def tile(like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):
-        """C[i, j] (+)= Σₖ A[i, k] B[k, j] for i < height, j < width, as far as the tile reaches."""
-        size = like.itemsize
-        height, width = min(height, mr), min(width, nv * VECTOR_BYTES // size)
-        A, B = _array_at(like, a, (height, k_len), (rs, cs)), _array_at(like, b, (k_len, width), (bs, size))
-        C = _array_at(like, c, (height, width), (ldc, size))
-        products = A.T[:, :, None] * B[:, None, :]  # (K, height, width)
-        total = np.add.accumulate(products)[-1]  # one k after the other, where sum() would pair them up
-        C[...] = C + total if add else total
-
-    @_instructions_of(tile)
-    def write(vectors, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):
-        masks = [vectors.mask(v, width) if masked else None for v in range(nv)]
-        a, b, c = vectors.pointer(a), vectors.pointer(b), vectors.pointer(c)
-        rows = [vectors.clamped_row(a, i, height, rs) for i in range(mr)]
-        sums = _sum_over_k(vectors, rows, cs, b, bs, k_len, masks)
-        _store_tile(vectors, sums, c, ldc, height, masks, add)
-
-    return write
-
-
-tile_full = _make_tile(MR, NV, masked=False)
-tile_edge = _make_tile(MR, NV, masked=True)
-tile_narrow = _make_tile(MR, 1, masked=True)
-tile_thin = _make_tile(THIN, 4, masked=True)
+@_instructions_of(_copy_number)
+def copy_number(vectors, source, out):
+    builder, kind = vectors.builder, vectors.scalar.as_pointer()
+    value = builder.load(builder.inttoptr(source, kind))
+    value.align = 1
+    builder.store(value, builder.inttoptr(out, kind)).align = 1
 
 
 def _copy_rows(like, source, stride, rows, width, out, ld):
-    """out[r, j] = source[r, j] for r < rows, j < width ≤ NV vectors; the elements of a row are neighbours."""
+    """out[r, j] = source[r, j] for r < rows, j < width ≤ NV vectors; the elements of a row are neighbours.
+
+    Whole vectors are stored: to the right of width stand zeros.
+    """
     shape, size = (rows, width), like.itemsize
-    _array_at(like, out, shape, (ld, size))[...] = _array_at(like, source, shape, (stride, size))
+    lanes = VECTOR_BYTES // size
+    room = _array_at(like, out, (rows, (width + lanes - 1) // lanes * lanes), (ld, size))
+    room[...] = 0
+    room[:, :width] = _array_at(like, source, shape, (stride, size))
 
 
 @_instructions_of(_copy_rows)
 def copy_rows(vectors, source, stride, rows, width, out, ld):
+    builder = vectors.builder
     source, out = vectors.pointer(source), vectors.pointer(out)
-    masks = [vectors.mask(v, width) for v in range(NV)]
-    with for_range(vectors.builder, rows) as loop:
-        row, out_row = vectors.row(source, loop.index, stride), vectors.row(out, loop.index, ld)
-        for v, mask in enumerate(masks):
-            vectors.store(vectors.load(row, v, mask), out_row, v, mask)
+
+    def copy(masks: list[Any]) -> None:
+        with for_range(builder, rows) as loop:
+            row, out_row = vectors.row(source, loop.index, stride), vectors.row(out, loop.index, ld)
+            for v, mask in enumerate(masks):
+                vectors.store(vectors.load(row, v, mask), out_row, v)
+
+    def at_least(lanes: int) -> Any:
+        return builder.icmp_signed(">=", width, I64(lanes))
+
+    with builder.if_else(at_least(NV * vectors.lanes)) as (then, otherwise):
+        with then:
+            copy([None] * NV)
+        with otherwise, builder.if_else(at_least(vectors.lanes + 1)) as (wide, narrow):
+            with wide:
+                copy([vectors.mask(v, width) for v in range(NV)])
+            with narrow:
+                copy([vectors.mask(0, width)])
 
 
 def _transpose_square(like, source, stride, rows, width, out, ld):
@@ -274,19 +246,46 @@ def _transpose_square(like, source, stride, rows, width, out, ld):
     ).T
 
 
+def transposed(vectors: _Vectors, square: list[Any]) -> list[Any]:
+    """The columns of a square of lanes x lanes: log2(lanes) times, rows are shuffled together in pairs.
+
+    Each shuffle is one instruction, as an x86 has them: pairs of equal place inside each 16 bytes of both
+    vectors, later whole 16 bytes. So the columns come out in another order, which the places remember.
+    """
+    n, inner = vectors.lanes, min(16 * vectors.lanes // VECTOR_BYTES, vectors.lanes)
+    lines = [(row, list(range(n))) for row in square]  # a vector, and the column of each lane
+    step = 1
+    while step < n:
+        half = inner // 2 if step < inner else step
+        picks = [lane for start in range(0, n, 2 * half) for s in range(start, start + half, step)
+                 for first in (s, n + s) for lane in range(first, first + step)]  # fmt: skip
+        after = [*lines]
+        for i in range(n):
+            if i & step:
+                continue
+            (p, columns), (q, _) = lines[i], lines[i + step]
+            for to, shift in ((i, 0), (i + step, half)):
+                lanes = [lane + shift for lane in picks]
+                after[to] = vectors.take(p, lanes, q), [columns[lane % n] for lane in lanes]
+        lines, step = after, 2 * step
+    return [row for row, columns in sorted(lines, key=lambda line: line[1][0])]
+
+
 @_instructions_of(_transpose_square)
 def transpose_square(vectors, source, stride, rows, width, out, ld):
-    builder = vectors.builder
-    source, out, mask = vectors.pointer(source), vectors.pointer(out), vectors.mask(0, rows)
-    n, half = vectors.lanes, vectors.lanes // 2
-    pack = [vectors.load(vectors.clamped_row(source, i, width, stride), mask=mask) for i in range(n)]
-    shuffles = []
-    for start in (0, half):
-        lanes = [lane for i in range(start, start + half) for lane in (i, n + i)]
-        shuffles.append(ir.Constant(ir.VectorType(I32, n), lanes))
-    for _ in range(n.bit_length() - 1):  # log2(n) times: shuffle the two halves of the pack together
-        pairs = zip(pack[:half], pack[half:], strict=True)
-        pack = [builder.shuffle_vector(p, q, lanes) for p, q in pairs for lanes in shuffles]
-    for i, column in enumerate(pack):
-        with builder.if_then(builder.icmp_signed("<", I64(i), rows)):
-            vectors.store(column, vectors.row(out, I64(i), ld))
+    builder, n = vectors.builder, vectors.lanes
+    source, out = vectors.pointer(source), vectors.pointer(out)
+    whole = builder.and_(builder.icmp_signed(">=", rows, I64(n)), builder.icmp_signed(">=", width, I64(n)))
+    with builder.if_else(whole) as (then, otherwise):
+        with then:
+            columns = transposed(
+                vectors, [vectors.load(vectors.row(source, I64(i), stride)) for i in range(n)]
+            )
+            for i, column in enumerate(columns):
+                vectors.store(column, vectors.row(out, I64(i), ld))
+        with otherwise:
+            mask = vectors.mask(0, rows)
+            pack = [vectors.load(vectors.clamped_row(source, i, width, stride), mask=mask) for i in range(n)]
+            for i, column in enumerate(transposed(vectors, pack)):
+                with builder.if_then(builder.icmp_signed("<", I64(i), rows)):
+                    vectors.store(column, vectors.row(out, I64(i), ld))

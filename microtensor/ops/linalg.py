@@ -18,7 +18,7 @@ def rows(x: Any) -> Any:
     return x if x.ndim == 2 else reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Any, b: Any, add: Any = None) -> Any:
     if a.dtype != b.dtype:
         raise TypeError(f"matmul: dtypes {a.dtype} and {b.dtype} differ; convert one with .to(dtype)")
     if a.shape[-1] != b.shape[-2]:
@@ -27,7 +27,9 @@ def _product(a: Any, b: Any) -> Any:
             f"matmul: shapes {a.shape} and {b.shape} do not fit; the last axis of the first ({a.shape[-1]}) "
             f"must equal the second last of the second ({b.shape[-2]}){transposed}"
         )
-    return kernels.matmul(a, b) if a.dtype.kind == "f" else np.matmul(a, b)
+    if a.dtype.kind == "f":
+        return kernels.matmul(a, b, add)
+    return np.matmul(a, b) if add is None else np.matmul(a, b) + add
 
 
 @op("matmul", broadcasts=True, promotes=None)
@@ -72,9 +74,7 @@ def linear(x, w, b):
                          f"{w.shape[1:]}; make the last axis of the input in_features")  # fmt: skip
     if b is not None and b.dtype != x.dtype:
         raise TypeError(f"linear: input {x.dtype} and bias {b.dtype} differ; convert one with .to(dtype)")
-    y = _product(rows(x), w.T)  # (N, in) (in, out) → (N, out)
-    if b is not None:
-        y += b
+    y = _product(rows(x), w.T, b)  # (N, in) (in, out) → (N, out)
     return y.reshape(*x.shape[:-1], w.shape[0])
 
 
