@@ -1,4 +1,4 @@
-"""Lines that no other test reaches, most of them refusals: each has its words, and nothing has changed before."""
+"""Lines that no other test reaches, most of them refusals, each in the words that lead the user on."""
 
 from __future__ import annotations
 

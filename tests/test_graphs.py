@@ -111,7 +111,7 @@ VIEWS = {  # every tensor is (rows, N), also after these
 }
 
 
-AGO = st.integers(0, 7)  # which tensor, counted from the newest: graphs grow deep
+AGO = st.integers(0, 7) | st.integers(-LEAVES, -1)  # counted from the newest: graphs grow deep; or a leaf
 BUILDING = [
     *(("unary", name) for name in sorted(UNARY)),
     *(("binary", name) for name in 2 * sorted(BINARY)),
@@ -279,8 +279,11 @@ class Graphs(RuleBasedStateMachine):
         assert track.recorded
         return True
 
-    @rule(y=AGO, retain=st.sampled_from([True, True, False]))
-    def backward(self, y, retain):
+    @rule(y=AGO, other=AGO, of_two=st.booleans(), retain=st.sampled_from([True, True, False]))
+    def backward(self, y, other, of_two, retain):
+        if of_two:  # leaves that meet here and nowhere else get one array
+            self.binary(self.ago(y), self.ago(other), "average")
+            y = 0
         y = self.ago(y)
         u = self.rng.uniform(-1, 1, y.places.shape)
         if self.walked(y, lambda: y.ours.backward(mt.tensor(u), retain_graph=retain), retain):
@@ -337,6 +340,12 @@ class Graphs(RuleBasedStateMachine):
     def every_grad_is_the_sum_of_all_backwards(self):
         if hasattr(self, "leaves"):
             self.compare([leaf.grad for leaf in self.leaves], self.expected)
+
+    @invariant()
+    def every_grad_is_its_leafs_own(self):
+        given = [leaf.grad.array for leaf in getattr(self, "leaves", ()) if leaf.grad is not None]
+        for one, other in itertools.combinations(given, 2):
+            assert not np.shares_memory(one, other)
 
     @invariant()
     def grad_mode_is_the_callers(self):
