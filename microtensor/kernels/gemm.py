@@ -28,6 +28,7 @@ KC = 256  # terms summed in registers before C is touched
 A_BYTES = 320 << 10  # of A that are read again for every panel of B: more than half of a small L2
 SPARE = 16  # elements between packed rows of A: rows a page apart would share few places in L1
 PAGE = 4096  # bytes
+L1_BYTES = 32 << 10  # a transposed A that fits the first cache is read in place
 PANELS = 4  # of B that are packed at a time
 PACKED_BYTES = KC * PANELS * NV * VECTOR_BYTES
 WORKSPACE_BYTES = PACKED_BYTES + A_BYTES + 4 * NV * VECTOR_BYTES + LINE
@@ -93,7 +94,7 @@ def _block(
             if M <= SQUARE_ROWS and b_rs == size:
                 call(entries[DOTS], (size, ai, rs, cs, bk, b_cs, ci, ldc, m, k_len, N, di, ldd, last, panel))
                 continue
-            if (cs != size and m * k_len * size > PAGE) or (rs % PAGE == 0 and m > MR and N > 64):
+            if (cs != size and m * k_len * size > L1_BYTES) or (rs % PAGE == 0 and m > MR and N > 64):
                 rs, cs = (k_len + SPARE) * size, size
                 call(entries[PACK], (size, ai, a_rs, a_cs, m, k_len, packed_a, rs))
                 ai = packed_a
