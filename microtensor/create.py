@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from microtensor import dtypes, engine
-from microtensor.methods.arguments import as_lengths, as_number, as_rng, check_device, is_int
+from microtensor.methods.arguments import (
+    as_integer,
+    as_lengths,
+    as_number,
+    as_rng,
+    as_spread,
+    as_tensors,
+    check_device,
+    is_int,
+)
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor, as_tensor
 
@@ -37,6 +47,10 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+
+def _dtype(who: str, dtype: Any) -> dtypes.DType:
+    return dtypes.default if dtype is None else dtypes.checked(who, dtype)
 
 
 def _leaf(who: str, array: Any, dtype: Any, requires_grad: bool, device: Any) -> Tensor:
@@ -89,13 +103,7 @@ def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     dtype that is not here; RuntimeError for a gradient of integers, and another device.
     Source: torch.zeros.
     """
-    return full(
-        as_lengths("zeros", size),
-        0,
-        dtype=dtype or dtypes.default,
-        device=device,
-        requires_grad=requires_grad,
-    )
+    return _full("zeros", size, 0, _dtype("zeros", dtype), device, requires_grad)
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -105,9 +113,7 @@ def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool 
     Raises: as `zeros`.
     Source: torch.ones.
     """
-    return full(
-        as_lengths("ones", size), 1, dtype=dtype or dtypes.default, device=device, requires_grad=requires_grad
-    )
+    return _full("ones", size, 1, _dtype("ones", dtype), device, requires_grad)
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -117,9 +123,8 @@ def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     Raises: as `zeros`.
     Source: torch.empty.
     """
-    return _leaf(
-        "empty", np.empty(as_lengths("empty", size), dtype or dtypes.default), None, requires_grad, device
-    )
+    array = np.empty(as_lengths("empty", size), _dtype("empty", dtype))
+    return _leaf("empty", array, None, requires_grad, device)
 
 
 def full(
@@ -128,12 +133,18 @@ def full(
     """One value everywhere; its kind decides the dtype if none is given.
 
     Shapes: size
-    Raises: as `zeros`; TypeError for a value that is no number, ValueError for one of several elements.
+    Raises: as `zeros`; TypeError for a value that is no number; ValueError for one of several elements, and
+    one that the dtype cannot hold.
     Source: torch.full.
     """
-    value = as_number("full", fill_value)
-    filling = dtypes.cast(np.asarray(value), dtypes.checked("full", dtype or dtypes.of_scalar(value)))
-    return _leaf("full", np.full(as_lengths("full", (size,)), filling), None, requires_grad, device)
+    return _full("full", (size,), fill_value, dtype, device, requires_grad)
+
+
+def _full(who: str, size: Any, value: Any, dtype: Any, device: Any, requires_grad: bool = False) -> Tensor:
+    value = as_number(who, value)
+    dtype = dtypes.of_scalar(value) if dtype is None else dtypes.checked(who, dtype)
+    filling = dtypes.as_array(value, dtype, who)
+    return _leaf(who, np.full(as_lengths(who, size), filling), None, requires_grad, device)
 
 
 def full_like(
@@ -142,11 +153,12 @@ def full_like(
     """One value everywhere, in another tensor's shape, and its dtype unless one is given.
 
     Shapes: that of input
-    Raises: as `full`.
+    Raises: as `full`; TypeError for what is no tensor.
     Source: torch.full_like.
     """
-    dtype = dtype or input.dtype
-    return full(input.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
+    as_tensors("full_like", input=input)
+    dtype = input.dtype if dtype is None else dtype
+    return _full("full_like", (input.shape,), fill_value, dtype, device, requires_grad)
 
 
 def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -156,12 +168,14 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """{0} in another tensor's shape, and its dtype unless one is given.
 
         Shapes: that of input
-        Raises: TypeError for a dtype that is not here; RuntimeError for a gradient of integers, and another
-        device.
+        Raises: TypeError for what is no tensor, and a dtype that is not here; RuntimeError for a gradient of
+        integers, and another device.
         Source: torch.{0}_like.
         """
-        dtype = dtype or input.dtype
-        return make(input.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+        as_tensors(f"{make.__name__}_like", input=input)
+        check_device(f"{make.__name__}_like", device)
+        dtype = input.dtype if dtype is None else dtypes.checked(f"{make.__name__}_like", dtype)
+        return make(input.shape, dtype=dtype, requires_grad=requires_grad)
 
     function.__doc__ = str(function.__doc__).format(make.__name__)
     function.__name__ = function.__qualname__ = f"{make.__name__}_like"
@@ -178,7 +192,7 @@ def eye(
     Source: torch.eye.
     """
     rows, columns = as_lengths("eye", (n, n if m is None else m))
-    return _leaf("eye", np.eye(rows, columns, dtype=dtype or dtypes.default), None, requires_grad, device)
+    return _leaf("eye", np.eye(rows, columns, dtype=_dtype("eye", dtype)), None, requires_grad, device)
 
 
 def arange(
@@ -199,7 +213,9 @@ def arange(
     """
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (as_number("arange", v) for v in (start, end, step))
-    if dtype is not None and np.dtype(dtype).kind in "iu":
+    if not all(map(math.isfinite, (start, end, step))):
+        raise ValueError(f"arange: from {start} to {end} by {step} does not end; give finite numbers")
+    if dtype is not None and dtypes.checked("arange", dtype).kind in "iu":
         if step != int(step):
             raise ValueError(
                 f"arange: step {step} is no {np.dtype(dtype)}; choose a whole one, or a float dtype"
@@ -221,10 +237,11 @@ def linspace(
     Raises: ValueError for steps below 0; TypeError for what is no number.
     Source: torch.linspace.
     """
-    if steps < 0:
-        raise ValueError(f"linspace: steps is {steps}; make it 0 or more")
-    array = np.linspace(as_number("linspace", start), as_number("linspace", end), steps)
-    return _leaf("linspace", array, dtype or dtypes.default, requires_grad, device)
+    n = as_integer("linspace", "steps", steps)
+    if n < 0:
+        raise ValueError(f"linspace: steps is {n}; make it 0 or more")
+    array = np.linspace(as_number("linspace", start), as_number("linspace", end), n)
+    return _leaf("linspace", array, _dtype("linspace", dtype), requires_grad, device)
 
 
 # --- random -------------------------------------------------------------------------------------------------
@@ -252,18 +269,18 @@ def set_rng_state(state: Tensor) -> None:
     """Put the default generator into a state that get_rng_state() gave.
 
     Shapes: (48,)
-    Raises: ValueError for another shape or dtype.
+    Raises: TypeError for what is no tensor; ValueError for another shape or dtype.
     Source: torch.set_rng_state.
     """
+    as_tensors("set_rng_state", state=state)
     default_generator.set_state(state.array)
 
 
 def _float(who: str, dtype: Any) -> Any:
-    if dtype is not None and not dtypes.floating(np.dtype(dtype)):
-        raise TypeError(
-            f"{who}: draws fractions, which {np.dtype(dtype)} cannot hold; use mt.float32 or float64"
-        )
-    return dtype or dtypes.default
+    found = _dtype(who, dtype)
+    if not dtypes.floating(found):
+        raise TypeError(f"{who}: draws fractions, which {found} cannot hold; use mt.float32 or float64")
+    return found
 
 
 def rand(
@@ -275,7 +292,7 @@ def rand(
     Raises: as `zeros`; TypeError for an integer dtype.
     Source: torch.rand.
     """
-    array = as_rng(generator).random(as_lengths("rand", size), _float("rand", dtype))
+    array = as_rng("rand", generator).random(as_lengths("rand", size), _float("rand", dtype))
     return _leaf("rand", array, None, requires_grad, device)
 
 
@@ -288,7 +305,7 @@ def randn(
     Raises: as `zeros`; TypeError for an integer dtype.
     Source: torch.randn.
     """
-    array = as_rng(generator).standard_normal(as_lengths("randn", size), _float("randn", dtype))
+    array = as_rng("randn", generator).standard_normal(as_lengths("randn", size), _float("randn", dtype))
     return _leaf("randn", array, None, requires_grad, device)
 
 
@@ -309,13 +326,12 @@ def normal(
     """Normal with a mean and a standard deviation.
 
     Shapes: size
-    Raises: as `zeros`.
+    Raises: as `rand`; ValueError for a std below 0; TypeError for what is no number.
     Source: torch.normal. Differs: mean and std are numbers, not tensors.
     """
-    array = (
-        as_rng(generator).standard_normal(as_lengths("normal", (size,)), dtype or dtypes.default) * std + mean
-    )
-    return _leaf("normal", array, dtype or dtypes.default, requires_grad, device)
+    mean, std, found = as_number("normal", mean), as_spread("normal", std), _float("normal", dtype)
+    draws = as_rng("normal", generator).standard_normal(as_lengths("normal", (size,)), found)
+    return _leaf("normal", draws * std + mean, found, requires_grad, device)
 
 
 def randint(
@@ -330,22 +346,36 @@ def randint(
     """Integers from low (0 if left out) to high − 1: randint(high, size) or randint(low, high, size).
 
     Shapes: size
-    Raises: ValueError where high is not above low; for size as `zeros`.
+    Raises: ValueError where high is not above low, or the dtype cannot hold both; TypeError for what are no
+    integers; for size as `zeros`.
     Source: torch.randint.
     """
-    if not is_int(high):
+    if not is_int(high) and (size is None or high is None):
         low, high, size = 0, low, high if size is None else size
+    low, high = as_integer("randint", "low", low), as_integer("randint", "high", high)
     if high <= low:
         raise ValueError(f"randint: no integer is at least {low} and below {high}; make high larger than low")
-    array = as_rng(generator).integers(low, high, as_lengths("randint", (size,)))
-    return _leaf("randint", array, dtype, False, device)
+    found = dtypes.int64 if dtype is None else dtypes.checked("randint", dtype)
+    ends = (
+        (0, 1)
+        if found == np.bool_
+        else (np.iinfo(found).min, np.iinfo(found).max)
+        if found.kind != "f"
+        else ()
+    )
+    if ends and not ends[0] <= low < high <= ends[1] + 1:
+        raise ValueError(f"randint: {found} cannot hold {low} … {high - 1}; choose a wider dtype")
+    array = as_rng("randint", generator).integers(low, high, as_lengths("randint", (size,)))
+    return _leaf("randint", array, found, False, device)
 
 
 def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
     """0 … n − 1 in random order.
 
     Shapes: (n,), int64
-    Raises: TypeError for a dtype that is not here; RuntimeError for another device.
+    Raises: ValueError for n below 0; TypeError for one that is no integer, and a dtype that is not here;
+    RuntimeError for another device.
     Source: torch.randperm.
     """
-    return _leaf("randperm", as_rng(generator).permutation(n), dtype, False, device)
+    (length,) = as_lengths("randperm", (n,))
+    return _leaf("randperm", as_rng("randperm", generator).permutation(length), dtype, False, device)

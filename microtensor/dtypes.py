@@ -45,7 +45,7 @@ def checked(who: str, dtype: Any) -> DType:
         found: Any = np.dtype(dtype)
     except TypeError:
         found = dtype
-    if found not in KNOWN:
+    if not isinstance(found, np.dtype) or found not in KNOWN:
         raise TypeError(f"{who}: there is no {found} here; choose one of {', '.join(str(d) for d in KNOWN)}")
     known: DType = found
     return known
@@ -88,6 +88,18 @@ def result_dtype(args: Sequence[Any]) -> np.dtype[Any]:
     return best
 
 
+def common(who: str, args: Sequence[Any]) -> np.dtype[Any]:
+    """result_dtype of an op's operands; what is no operand is refused, and a number that it cannot hold."""
+    for a in args:
+        if not (hasattr(a, "dtype") and hasattr(a, "ndim")) and not isinstance(a, int | float):
+            raise TypeError(f"{who}: {type(a).__name__} is no operand; give a tensor or a number")
+    dtype = result_dtype(args)
+    for a in args if dtype.kind in "iu" else ():
+        if type(a) is int and not -(2**63) <= a < 2**63:
+            raise ValueError(f"{who}: {dtype} cannot hold {a}; make the tensor floating with .double()")
+    return dtype
+
+
 def cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """The array in a dtype, itself if it has that; what is too large becomes inf without a warning."""
     if array.dtype == dtype:
@@ -96,15 +108,15 @@ def cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
         return array.astype(dtype)
 
 
-def as_array(data: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
+def as_array(data: Any, dtype: DType | None = None, who: str = "tensor") -> np.ndarray[Any, Any]:
     """Numbers, nested lists or anything array-like as an array: of the given dtype, or one we compute in."""
     try:
         array = np.asarray(data)
     except ValueError as error:
-        raise TypeError(f"tensor: no rectangle of numbers ({error}); make all rows equally long") from error
+        raise TypeError(f"{who}: no rectangle of numbers ({error}); make all rows equally long") from error
     if dtype is not None and array.dtype.kind in "biuf":  # at once: by way of float32 digits would be lost
         if dtype.kind in "iu" and array.size and not hasattr(data, "dtype"):
-            _refuse_cut(array, dtype)
+            _refuse_cut(who, array, dtype)
         return cast(array, dtype)
     if not hasattr(data, "dtype") and not _holds_arrays(data) and (array.dtype == float64 or array.size == 0):
         array = cast(array, default)
@@ -115,17 +127,17 @@ def as_array(data: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
         wider = {"f": long, "i": int64, "u": int64}.get(array.dtype.kind)
         if wider is None or (array.dtype.kind == "u" and array.dtype.itemsize == 8):
             raise TypeError(
-                f"tensor: cannot hold {array.dtype}; convert it first to one of "
+                f"{who}: cannot hold {array.dtype}; convert it first to one of "
                 f"{', '.join(str(d) for d in KNOWN)}"
             )
         array = cast(array, wider)
     return array
 
 
-def _refuse_cut(array: np.ndarray[Any, Any], dtype: DType) -> None:
+def _refuse_cut(who: str, array: np.ndarray[Any, Any], dtype: DType) -> None:
     for end in (array.min(), array.max()):
         if not np.iinfo(dtype).min <= end <= np.iinfo(dtype).max:
-            raise ValueError(f"tensor: {dtype} cannot hold {end}; choose a wider dtype")
+            raise ValueError(f"{who}: {dtype} cannot hold {end}; choose a wider dtype")
 
 
 def _holds_arrays(data: Any) -> bool:

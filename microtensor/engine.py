@@ -234,7 +234,7 @@ class Op:
         part = self.promotes if self.promotes is not None else slice(0, 1 if self.floats else 0)
         chosen = converted[part]
         if chosen:
-            common = dtypes.result_dtype(chosen)
+            common = dtypes.common(self.name, chosen)
             if self.floats and common.kind != "f":
                 common = dtypes.default
             if not any(isinstance(a, Tensor) for a in chosen):

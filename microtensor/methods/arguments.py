@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ __all__ = [
     "as_axes",
     "as_axis",
     "as_axis_of",
+    "as_choice",
     "as_index",
     "as_integer",
     "as_lengths",
@@ -24,8 +26,11 @@ __all__ = [
     "as_number",
     "as_operand",
     "as_rng",
+    "as_shape",
     "as_sizes",
+    "as_spread",
     "as_tensors",
+    "broadcast",
     "check_device",
     "device",
     "is_int",
@@ -33,6 +38,7 @@ __all__ = [
 ]
 
 Dim = int | Sequence[int] | None
+_MOST = 2**63 - 1
 
 
 def as_axis(who: str, tensor: Any, dim: int, keepdim: bool = False, new: int = 0) -> int:
@@ -42,12 +48,16 @@ def as_axis(who: str, tensor: Any, dim: int, keepdim: bool = False, new: int = 0
     """
     if not is_int(dim):
         raise TypeError(f"{who}: dim is {dim!r}; make it an integer")
-    if not isinstance(keepdim, bool):
-        raise TypeError(f"{who}: keepdim is {keepdim!r}; choose True or False")
+    _check_keepdim(who, keepdim)
     n = max(tensor.ndim + new, 1)
     if not -n <= dim < n:
         raise IndexError(f"{who}: dim {dim} is out of range for shape {tensor.shape}; use {-n} … {n - 1}")
     return int(dim) % n
+
+
+def _check_keepdim(who: str, keepdim: Any) -> None:
+    if not isinstance(keepdim, bool):
+        raise TypeError(f"{who}: keepdim is {keepdim!r}; choose True or False")
 
 
 def as_axis_of(who: str, x: Any, dim: int) -> int:
@@ -61,6 +71,7 @@ def as_axes(who: str, tensor: Any, dim: Dim, keepdim: bool = False) -> tuple[int
     """Several axes as a tuple; None (all of them) stays None."""
     if dim is None:
         dim = ()
+        _check_keepdim(who, keepdim)
     dims = tuple(dim) if isinstance(dim, tuple | list) else (dim,)
     axes = tuple([as_axis(who, tensor, d, keepdim) for d in dims])
     if not axes:
@@ -68,6 +79,18 @@ def as_axes(who: str, tensor: Any, dim: Dim, keepdim: bool = False) -> tuple[int
     if len(set(axes)) != len(axes):
         raise ValueError(f"{who}: dim {dim} names an axis twice; name each once")
     return axes if tensor.ndim else None
+
+
+def as_shape(who: str, x: Any, sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """as_sizes of the elements of x in another arrangement, where one length may be −1: the rest."""
+    shape = as_sizes(who, sizes)
+    known = math.prod([n for n in shape if n != -1])
+    if shape.count(-1) > 1 or min(shape, default=0) < -1:
+        raise ValueError(f"{who}: the shape {shape}; give lengths of 0 or more, -1 for one of them at most")
+    if (known == 0 or x.array.size % known) if -1 in shape else known != x.array.size:
+        raise ValueError(f"{who}: shape {x.shape} has {x.array.size} elements, which do not fill {shape}; "
+                         f"make the product of its lengths that number")  # fmt: skip
+    return shape
 
 
 def as_sizes(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
@@ -86,6 +109,8 @@ def as_lengths(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     lengths = as_sizes(who, sizes)
     if any(n < 0 for n in lengths):
         raise ValueError(f"{who}: the shape {lengths} has a negative length; make each 0 or more")
+    if any(n > _MOST for n in lengths):
+        raise ValueError(f"{who}: the shape {lengths} fits into no memory; make it smaller")
     return lengths
 
 
@@ -93,6 +118,8 @@ def as_integer(who: str, name: str, value: Any) -> int:
     """A whole number, also from a 0-d tensor."""
     if not is_int(value):
         raise TypeError(f"{who}: {name} is {value!r}; make it an integer")
+    if not -_MOST <= int(value) <= _MOST:
+        raise ValueError(f"{who}: {name} is {value!r}; int64 does not go that far")
     return int(value)
 
 
@@ -101,6 +128,17 @@ def as_tensors(who: str, **named: Any) -> None:
     for name, value in named.items():
         if not isinstance(value, engine.Tensor):
             raise TypeError(f"{who}: {name} is a {type(value).__name__}; make it a tensor with mt.tensor(…)")
+
+
+def broadcast(who: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that all broadcast to."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError as error:
+        given = " and ".join(map(str, shapes))
+        raise ValueError(
+            f"{who}: shapes {given} do not broadcast; from the right, axes must be equal or 1"
+        ) from error
 
 
 def is_int(value: Any) -> bool:
@@ -145,9 +183,18 @@ def as_mask(who: str, mask: Any) -> Any:
     return mask
 
 
-def as_rng(generator: Generator | None) -> np.random.Generator:
+def as_rng(who: str, generator: Generator | None) -> np.random.Generator:
     """What draws: the given generator, or the one of `manual_seed`."""
+    if not isinstance(generator, Generator | None):
+        raise TypeError(f"{who}: generator is {generator!r}; give an mt.Generator()")
     return (generator or default_generator).numpy
+
+
+def as_spread(who: str, std: Any) -> Any:
+    """A standard deviation: a number from 0 on."""
+    if not as_number(who, std) >= 0:
+        raise ValueError(f"{who}: std is {std}; make it 0 or more")
+    return std
 
 
 def as_number(who: str, value: Any) -> Any:
@@ -171,11 +218,16 @@ def refuse_empty(who: str, tensor: Any, dim: Any) -> None:
         )
 
 
-def as_operand(value: Any, dtype: dtypes.DType) -> Any:
-    """A tensor as it is; anything else as a tensor of dtype."""
+def as_operand(value: Any, dtype: dtypes.DType, who: str = "tensor") -> Any:
+    """A tensor as it is; anything else as a tensor of dtype, which must be able to hold it."""
     if isinstance(value, engine.Tensor):
         return value
-    return engine.make(dtypes.as_array(value, dtype), None, None)
+    return engine.make(dtypes.as_array(value, dtype, who), None, None)
+
+
+def as_choice(who: str, value: Any) -> Any:
+    """What `where` may choose: a tensor, or one number."""
+    return value if isinstance(value, engine.Tensor) else as_number(who, value)
 
 
 class device(str):

@@ -142,32 +142,36 @@ class Conversions:
         for a number that its integer dtype cannot hold; RuntimeError for another device.
         Source: torch.Tensor.new_tensor.
         """
-        check_device("new_tensor", device)
-        dtype = dtypes.checked("new_tensor", dtype or self.dtype)
-        return as_operand(data, dtype).detach().to(dtype, copy=True)
+        return self._new("new_tensor", data, dtype, device)
+
+    def _new(self: Any, who: str, data: Any, dtype: Any, device: Any) -> Tensor:
+        check_device(who, device)
+        dtype = self.dtype if dtype is None else dtypes.checked(who, dtype)
+        return as_operand(data, dtype, who).detach().to(dtype, copy=True)
+
+    def _new_full(self: Any, who: str, size: Any, value: Any, dtype: Any, device: Any) -> Tensor:
+        one = self._new(who, as_number(who, value), dtype, device).array
+        return engine.make(np.full(as_lengths(who, size), one), None, None)
 
     def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         """One value everywhere in a shape, in this tensor's dtype.
 
         Shapes: size
-        Raises: ValueError for a negative length; TypeError for lengths that are no integers, a value that is
-        no number, and a dtype that is not here; RuntimeError for another device.
+        Raises: ValueError for a negative length, and a value that the dtype cannot hold; TypeError for
+        lengths that are no integers, a value that is no number, and a dtype that is not here; RuntimeError
+        for another device.
         Source: torch.Tensor.new_full.
         """
-        return self.new_tensor(
-            np.full(as_lengths("new_full", (size,)), as_number("new_full", fill_value)),
-            dtype=dtype,
-            device=device,
-        )
+        return self._new_full("new_full", (size,), fill_value, dtype, device)
 
     def new_empty(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
-        """A tensor of a shape in this tensor's dtype, whose values are whatever was in memory.
+        """A tensor of a shape in this tensor's dtype, to be filled: its values mean nothing.
 
         Shapes: size
         Raises: as `new_full`.
         Source: torch.Tensor.new_empty.
         """
-        return self.new_tensor(np.empty(as_lengths("new_empty", size)), dtype=dtype, device=device)
+        return self._new_full("new_empty", size, 0, dtype, device)
 
     def new_zeros(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
         """Zeros of a shape in this tensor's dtype.
@@ -176,7 +180,7 @@ class Conversions:
         Raises: as `new_full`.
         Source: torch.Tensor.new_zeros.
         """
-        return self.new_full(as_lengths("new_zeros", size), 0, dtype=dtype, device=device)
+        return self._new_full("new_zeros", size, 0, dtype, device)
 
     def new_ones(self: Any, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
         """Ones of a shape in this tensor's dtype.
@@ -185,7 +189,7 @@ class Conversions:
         Raises: as `new_full`.
         Source: torch.Tensor.new_ones.
         """
-        return self.new_full(as_lengths("new_ones", size), 1, dtype=dtype, device=device)
+        return self._new_full("new_ones", size, 1, dtype, device)
 
     float, double, long, int, bool, half = (
         _cast(d) for d in ("float32", "float64", "int64", "int32", "bool", "float16")

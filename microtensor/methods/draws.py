@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import engine
-from microtensor.methods.arguments import as_integer, as_number, as_rng
+from microtensor.methods.arguments import as_integer, as_number, as_rng, as_spread
 from microtensor.random import Generator
 
 if TYPE_CHECKING:
@@ -29,9 +29,8 @@ class Draws:
         Raises: ValueError for a std below 0; TypeError for integers; RuntimeError as every change in place.
         Source: torch.Tensor.normal_.
         """
-        if not as_number("normal_", std) >= 0:
-            raise ValueError(f"normal_: std is {std}; make it 0 or more")
-        return self._draw("normal_", as_rng(generator).normal, mean, std)
+        mean, std = as_number("normal_", mean), as_spread("normal_", std)
+        return self._draw("normal_", as_rng("normal_", generator).normal, mean, std)
 
     def uniform_(
         self: Any, low: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
@@ -44,7 +43,7 @@ class Draws:
         """
         if not as_number("uniform_", low) <= as_number("uniform_", to):
             raise ValueError(f"uniform_: low {low} lies above to {to}; swap them")
-        return self._draw("uniform_", as_rng(generator).uniform, low, to)
+        return self._draw("uniform_", as_rng("uniform_", generator).uniform, low, to)
 
     def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """x ~ lambd · exp(−lambd · x) for x > 0, in place.
@@ -56,7 +55,7 @@ class Draws:
         """
         if not as_number("exponential_", lambd) > 0:
             raise ValueError(f"exponential_: lambd is {lambd}; make it larger than 0")
-        rng = as_rng(generator)
+        rng = as_rng("exponential_", generator)
         return self._draw(
             "exponential_", lambda scale, _, size: rng.exponential(scale, size), 1.0 / lambd, 0.0
         )
@@ -77,7 +76,7 @@ class Draws:
         """
         if self.dtype.kind != "f" or not ((self.array >= 0) & (self.array <= 1)).all():
             raise ValueError(f"bernoulli: {self.dtype}{self.shape}; give probabilities, floats from 0 to 1")
-        draws = as_rng(generator).random(self.shape)
+        draws = as_rng("bernoulli", generator).random(self.shape)
         return engine.make((draws < self.array).astype(self.dtype), None, None)
 
     def multinomial(
@@ -108,11 +107,12 @@ class Draws:
             raise ValueError(
                 f"multinomial: a row has fewer than {num_samples} weights above 0; draw with replacement=True"
             )
-        rng = as_rng(generator)
+        rng = as_rng("multinomial", generator)
         if replacement:
             ends = np.cumsum(weights, -1)
             draws = rng.random((len(weights), num_samples)) * ends[:, -1:]
-            ids = np.stack([np.searchsorted(e, d, side="right") for e, d in zip(ends, draws, strict=True)])
+            found = [np.searchsorted(e, d, side="right") for e, d in zip(ends, draws, strict=True)]
+            ids = np.array(found, np.int64)  # of no rows, too
         else:  # the exponential race: the first num_samples of Exp(weight) clocks to ring
             with np.errstate(divide="ignore"):
                 rings = rng.standard_exponential(weights.shape) / weights

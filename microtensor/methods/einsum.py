@@ -25,7 +25,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     then the letters that occur once, in order. Operands meet from left to right.
 
     Shapes: as the equation says
-    Raises: ValueError where equation and operands do not fit; TypeError for operands that are no tensors.
+    Raises: ValueError where equation and operands do not fit; TypeError for operands that are no tensors, and
+    an equation that is no text.
     Source: torch.einsum. Differs: takes no lists of axis numbers.
 
     >>> import microtensor as mt
@@ -35,6 +36,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     xs = list(operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands)
     if not xs or not all(isinstance(x, engine.Tensor) for x in xs):
         raise TypeError(f"einsum: operands are {[type(x).__name__ for x in xs]}; give one tensor or more")
+    if not isinstance(equation, str):
+        raise TypeError(f'einsum: the equation is {equation!r}; write it as text, like "ij,jk->ik"')
     terms, arrow, output = equation.replace(" ", "").partition("->")
     if terms.count(",") != len(xs) - 1:
         raise ValueError(

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import as_integer, as_mask, as_number, as_operand, as_tensors
+from microtensor.methods.arguments import (
+    as_choice,
+    as_integer,
+    as_mask,
+    as_number,
+    as_operand,
+    as_tensors,
+    broadcast,
+)
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -149,7 +157,7 @@ class Elementwise:
         and an alpha that the result's dtype would cut.
         Source: torch.add.
         """
-        return self._plus(other if alpha == 1 else _scaled("add", self, other, alpha))
+        return self._plus(other if type(alpha) is int and alpha == 1 else _scaled("add", self, other, alpha))
 
     def sub(self: Any, other: Any, *, alpha: float = 1) -> Tensor:
         """self − alpha · other
@@ -158,7 +166,7 @@ class Elementwise:
         Raises: as `add`; TypeError for booleans alone.
         Source: torch.sub. Differs: booleans count as 0 and 1 beside numbers.
         """
-        return self._minus(other if alpha == 1 else _scaled("sub", self, other, alpha))
+        return self._minus(other if type(alpha) is int and alpha == 1 else _scaled("sub", self, other, alpha))
 
     def div(self: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         """self / other; rounding_mode "floor" rounds it down, "trunc" towards 0, neither with a gradient.
@@ -242,15 +250,16 @@ class Elementwise:
         """nan, posinf and neginf (None: the largest and the lowest number) instead of NaN, ∞ and −∞.
 
         Shapes: any → the same
-        Raises: TypeError, as a function, for what is no tensor.
+        Raises: TypeError for what is no number, and, as a function, for what is no tensor.
         Source: torch.nan_to_num.
         """
         if not dtypes.floating(self.dtype):
             return self.clone()
         ends = np.finfo(self.dtype)
-        high, low = (float(e) if v is None else v for v, e in ((posinf, ends.max), (neginf, ends.min)))
+        instead = (nan, 0.0), (posinf, ends.max), (neginf, ends.min)
+        nan, high, low = (float(e) if v is None else as_number("nan_to_num", v) for v, e in instead)
         x = ops.where(ops.equal(self, math.inf), high, ops.where(ops.equal(self, -math.inf), low, self))
-        return ops.where(ops.isnan(self), 0.0 if nan is None else nan, x)
+        return ops.where(ops.isnan(self), nan, x)
 
     def clamp(self: Any, min: Any = None, max: Any = None) -> Tensor:
         """min where smaller, max where larger; gradient 1 inside and at the bounds, which may be tensors.
@@ -264,6 +273,7 @@ class Elementwise:
             raise ValueError("clamp: neither min nor max is given; give at least one")
         x = self
         if isinstance(min, engine.Tensor) or isinstance(max, engine.Tensor):
+            min, max = (None if bound is None else as_choice("clamp", bound) for bound in (min, max))
             for bound, inside in ((min, ops.greater_equal), (max, ops.less_equal)):
                 if bound is not None:
                     outside = ops.where(ops.isnan(x), ops.detach(x), bound)
@@ -324,6 +334,9 @@ class Elementwise:
             raise TypeError(
                 f"isclose: dtypes {self.dtype} and {other.dtype} differ; convert one with .to(dtype)"
             )
+        broadcast("isclose", self.shape, other.shape)
+        if not (as_number("isclose", rtol) >= 0 and as_number("isclose", atol) >= 0):
+            raise ValueError(f"isclose: rtol is {rtol} and atol {atol}; make them 0 or more")
         close = np.isclose(self.array, other.array, rtol, atol, equal_nan)
         return engine.make(np.asarray(close), None, None)
 
@@ -342,10 +355,11 @@ class Elementwise:
         """The tensor where condition is True, else other.
 
         Shapes: what broadcasts → the broadcast one
-        Raises: TypeError for a condition that is not boolean; ValueError for shapes that do not broadcast.
+        Raises: TypeError for a condition that is not boolean, and an other that is neither tensor nor
+        number; ValueError for shapes that do not broadcast.
         Source: torch.Tensor.where.
         """
-        return ops.where(as_mask("where", condition), self, other)
+        return ops.where(as_mask("where", condition), self, as_choice("where", other))
 
 
 for _name, _method in vars(Elementwise).items():

@@ -15,6 +15,7 @@ from microtensor.methods.arguments import (
     as_number,
     as_operand,
     as_tensors,
+    broadcast,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Indexing:
         if not self.ndim:
             return self.reshape(1).index_fill(dim, index, value).reshape(())
         if not isinstance(value, engine.Tensor):
-            value = as_operand(as_number("index_fill", value), self.dtype)
+            value = as_operand(as_number("index_fill", value), self.dtype, "index_fill")
         if value.ndim:
             raise ValueError(f"index_fill: value has shape {value.shape}; give one number")
         chosen = np.zeros(self.shape, bool)
@@ -116,6 +117,7 @@ class Indexing:
         Source: torch.index_add.
         """
         if not self.ndim:
+            as_tensors("index_add", source=source)
             return self.reshape(1).index_add(dim, index, source.reshape(1), alpha=alpha).reshape(())
         at = self._slices_of("index_add", dim, index, source)
         added = ops.put_add(source, index=at, shape=self.shape)
@@ -129,6 +131,7 @@ class Indexing:
         Source: torch.index_copy.
         """
         if not self.ndim:
+            as_tensors("index_copy", source=source)
             return self.reshape(1).index_copy(dim, index, source.reshape(1)).reshape(())
         return ops.setitem(self, source, index=self._slices_of("index_copy", dim, index, source))
 
@@ -236,7 +239,8 @@ class Indexing:
         axis = as_axis("take_along_dim", self, dim)
         if indices.ndim != self.ndim:
             raise ValueError(f"take_along_dim: shapes {self.shape} and {indices.shape}; give as many axes")
-        shape = np.broadcast_shapes(*((*t.shape[:axis], 1, *t.shape[axis + 1 :]) for t in (self, indices)))
+        off = ((*t.shape[:axis], 1, *t.shape[axis + 1 :]) for t in (self, indices))
+        shape = broadcast("take_along_dim", *off)
         x, ids = (t.expand(*shape[:axis], -1, *shape[axis + 1 :]) if t.ndim else t for t in (self, indices))
         return x.gather(axis, ids.where(ids >= 0, ids + x.shape[axis]) if x.ndim else ids)
 
@@ -247,12 +251,7 @@ class Indexing:
         Raises: TypeError for a mask that is not boolean; ValueError for shapes that do not broadcast.
         Source: torch.masked_select.
         """
-        try:
-            shape = np.broadcast_shapes(self.shape, as_mask("masked_select", mask).shape)
-        except ValueError as error:
-            raise ValueError(
-                f"masked_select: mask {mask.shape} does not broadcast with {self.shape}; make axes equal or 1"
-            ) from error
+        shape = broadcast("masked_select", self.shape, as_mask("masked_select", mask).shape)
         return ops.getitem(self.expand(shape), index=np.broadcast_to(mask.array, shape))
 
     def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
@@ -297,7 +296,7 @@ def _grid(who: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
 def _source(who: str, x: Any, index: Any, src: Any) -> Any:
     """What goes to the places of index: the corner of src that is as large, or one number."""
     if not isinstance(src, engine.Tensor):
-        return as_operand(as_number(who, src), x.dtype)
+        return as_operand(as_number(who, src), x.dtype, who)
     if src.dtype != x.dtype or src.ndim != index.ndim:
         raise ValueError(f"{who}: src {src.dtype}{src.shape} for {x.dtype}{x.shape} by index {index.shape}; "
                          f"give one dtype and as many axes")  # fmt: skip

@@ -134,7 +134,7 @@ class InPlace:
 
     def _assign(self: Any, who: str, index: Any, value: Any) -> Tensor:
         """x[index] ← value; what was there before gets no gradient."""
-        value = as_operand(value, self.dtype).to(self.dtype)
+        value = as_operand(value, self.dtype, who).to(self.dtype)
         root = self._root_to_change(who)
         if mode.grad and (root._requires_grad or value.requires_grad):
             return self._change(who, lambda x: ops.setitem(x, value, index=index), value)

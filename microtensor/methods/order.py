@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from microtensor import engine
-from microtensor.methods.arguments import as_axis, as_integer
+from microtensor.methods.arguments import as_axis, as_integer, as_tensors
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -93,11 +93,12 @@ class Order:
 
         Shapes: (N,), weights (N,) → (max(minlength, largest + 1),)
         Raises: ValueError for what is no vector of integers from 0 on, weights of another shape, or a
-        minlength below 0; TypeError for one that is no integer.
+        minlength below 0; TypeError for one that is no integer, and weights that are no tensor.
         Source: torch.bincount.
         """
         if self.ndim != 1 or self.dtype.kind not in "iu" or (self.array < 0).any():
             raise ValueError(f"bincount: {self.dtype}{self.shape}; give a vector of integers, 0 or more")
+        as_tensors("bincount", **({} if weights is None else {"weights": weights}))
         if weights is not None and weights.shape != self.shape:
             raise ValueError(f"bincount: weights {weights.shape} for {self.shape}; give one for each")
         n = as_integer("bincount", "minlength", minlength)

@@ -151,7 +151,7 @@ class Parts:
         dim that is no axis.
         Source: torch.chunk.
         """
-        if not is_int(chunks) or chunks < 1:
+        if not is_int(chunks) or as_integer("chunk", "chunks", chunks) < 1:
             raise ValueError(f"chunk: {chunks!r} chunks; ask for a whole number, at least one")
         if not self.shape[as_axis_of("chunk", self, dim)]:
             return self.split([0] * chunks, dim)

@@ -26,7 +26,7 @@ class Products:
         Raises: ValueError for shapes that do not fit or 0-d tensors; TypeError for unequal dtypes.
         Source: torch.matmul. Differs: of booleans it is computed, too.
         """
-        other = as_operand(other, self.dtype)
+        other = as_operand(other, self.dtype, "matmul")
         if self.ndim == 0 or other.ndim == 0:
             raise ValueError(
                 f"matmul: shapes {self.shape} and {other.shape}: a 0-d tensor is no matrix; use *"

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import Dim, as_axes, as_axis, as_integer, as_number, refuse_empty
+from microtensor.methods.arguments import (
+    Dim,
+    as_axes,
+    as_axis,
+    as_integer,
+    as_number,
+    as_tensors,
+    refuse_empty,
+)
 from microtensor.methods.order import Order, ValuesIndices
 
 if TYPE_CHECKING:
@@ -68,6 +76,7 @@ class Reductions(Order):
             raise RuntimeError(f"var: a variance of {self.dtype} would be cut; use .float().var()")
         if correction is None:
             correction = 0 if unbiased is False else 1
+        correction = as_number("var", correction)
         axis = as_axes("var", self, dim, keepdim)
         d = self - ops.mean(self, axis=axis, keepdims=True)
         n = ops.count(self.shape, axis)
@@ -229,6 +238,7 @@ class Reductions(Order):
         if times < 0:
             raise ValueError(f"diff: n is {n}; make it 0 or more")
         pieces = [t for t in (prepend, self, append) if t is not None]
+        as_tensors("diff", **{f"piece {i} (with prepend and append)": t for i, t in enumerate(pieces)})
         if any(t.ndim != self.ndim for t in pieces):
             raise ValueError(f"diff: shapes {[t.shape for t in pieces]}; give as many axes to each")
         x: Tensor = ops.cat(*pieces, axis=axis) if len(pieces) > 1 and times else self.clone()

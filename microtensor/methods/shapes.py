@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import ops
-from microtensor.methods.arguments import as_axes, as_axis, as_axis_of, as_sizes, as_tensors
+from microtensor.methods.arguments import as_axes, as_axis, as_axis_of, as_shape, as_sizes, as_tensors
 from microtensor.methods.parts import Parts
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Shapes(Parts):
         Raises: ValueError for another number of elements; TypeError for a shape that is not made of integers.
         Source: torch.reshape.
         """
-        return ops.reshape(self, shape=as_sizes("reshape", shape))
+        return ops.reshape(self, shape=as_shape("reshape", self, shape))
 
     def view(self: Any, *shape: Any) -> Tensor:
         """As reshape, but an error where memory does not allow a view (use contiguous() first).
@@ -117,11 +117,15 @@ class Shapes(Parts):
         Raises: RuntimeError where only a copy would do; for the shape as `reshape`.
         Source: torch.Tensor.view. Differs: takes no dtype.
         """
-        y = self.reshape(*shape)
+        return self._view("view", shape)
+
+    def _view(self: Any, who: str, shape: tuple[Any, ...]) -> Tensor:
+        sizes = as_shape(who, self, shape)
+        y: Tensor = ops.reshape(self, shape=sizes)
         if not np.shares_memory(y.array, self.array) and self.array.size:
             raise RuntimeError(
-                f"view: a tensor of shape {self.shape} and strides {self.array.strides} cannot be seen as "
-                f"{as_sizes('view', shape)} without a copy; use reshape(), or contiguous().view()"
+                f"{who}: a tensor of shape {self.shape} and strides {self.array.strides} cannot be seen as "
+                f"{sizes} without a copy; use reshape(), or contiguous().view()"
             )
         return y
 
@@ -265,18 +269,26 @@ class Shapes(Parts):
         no lengths.
         Source: torch.Tensor.expand. Differs: what lies repeated in memory cannot be written into.
         """
-        want = as_sizes("expand", sizes)
+        return self._expand("expand", sizes)
+
+    def _expand(self: Any, who: str, sizes: tuple[Any, ...]) -> Tensor:
+        want = as_sizes(who, sizes)
         if len(want) < self.ndim:
             raise ValueError(
-                f"expand: {want} has fewer axes than {self.shape}; name every axis, -1 keeps its length"
+                f"{who}: {want} has fewer axes than {self.shape}; name every axis, -1 keeps its length"
             )
         new = len(want) - self.ndim
         if -1 in want[:new]:
             raise ValueError(
-                f"expand: {want} for shape {self.shape}; a new axis in front needs a length, not -1"
+                f"{who}: {want} for shape {self.shape}; a new axis in front needs a length, not -1"
             )
         old = (1,) * new + self.shape
-        return ops.expand(self, shape=tuple(o if w == -1 else w for w, o in zip(want, old, strict=True)))
+        shape = tuple(o if w == -1 else w for w, o in zip(want, old, strict=True))
+        if any(o not in (1, n) or n < 0 for o, n in zip(old, shape, strict=True)):
+            raise ValueError(
+                f"{who}: shape {self.shape} does not broadcast to {want}; only axes of length 1 grow"
+            )
+        return ops.expand(self, shape=shape)
 
     def ravel(self: Any) -> Tensor:
         """The elements in row-major order along one axis: a view where memory allows.
@@ -294,7 +306,7 @@ class Shapes(Parts):
         Raises: as `expand`.
         Source: torch.broadcast_to.
         """
-        return self.expand(shape)
+        return self._expand("broadcast_to", (shape,))
 
     def view_as(self: Any, other: Tensor) -> Tensor:
         """view of the other's shape.
@@ -304,7 +316,7 @@ class Shapes(Parts):
         Source: torch.Tensor.view_as.
         """
         as_tensors("view_as", other=other)
-        return self.view(other.shape)
+        return self._view("view_as", (other.shape,))
 
     def reshape_as(self: Any, other: Tensor) -> Tensor:
         """reshape to the other's shape.
@@ -314,7 +326,7 @@ class Shapes(Parts):
         Source: torch.Tensor.reshape_as.
         """
         as_tensors("reshape_as", other=other)
-        return self.reshape(other.shape)
+        return ops.reshape(self, shape=as_shape("reshape_as", self, (other.shape,)))
 
     def expand_as(self: Any, other: Tensor) -> Tensor:
         """expand to the other's shape.
@@ -324,4 +336,4 @@ class Shapes(Parts):
         Source: torch.Tensor.expand_as.
         """
         as_tensors("expand_as", other=other)
-        return self.expand(other.shape)
+        return self._expand("expand_as", (other.shape,))

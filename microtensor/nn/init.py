@@ -48,7 +48,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
     Raises: RuntimeError for read-only memory.
     Source: PyTorch's init.uniform_.
     """
-    return _write(tensor, as_rng(generator).uniform(a, b, tensor.shape))
+    return _write(tensor, as_rng("uniform_", generator).uniform(a, b, tensor.shape))
 
 
 def normal_(
@@ -60,7 +60,7 @@ def normal_(
     Raises: RuntimeError for read-only memory.
     Source: PyTorch's init.normal_.
     """
-    return _write(tensor, as_rng(generator).normal(mean, std, tensor.shape))
+    return _write(tensor, as_rng("normal_", generator).normal(mean, std, tensor.shape))
 
 
 def trunc_normal_(
@@ -79,7 +79,7 @@ def trunc_normal_(
     """
     if not std > 0 or not a < b:
         raise ValueError(f"trunc_normal_: std is {std}, a {a}, b {b}; make std more than 0 and a less than b")
-    rng = as_rng(generator)
+    rng = as_rng("trunc_normal_", generator)
     if a <= mean <= b and b - a >= std:  # every third draw falls inside, at least
         values = rng.normal(mean, std, tensor.shape)
         while (outside := (values < a) | (values > b)).any():

@@ -1,0 +1,163 @@
+"""Arguments that cannot be meant, given to every function of tensors: our error, or a tensor.
+
+Nothing of NumPy's or Python's own comes through, and no result is of a dtype that is not ours.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+from microtensor import Tensor, dtypes, functions
+
+X, BYTES = mt.tensor([1.0, 2.0, 3.0]), mt.tensor([1, 2, 3], dtype=mt.uint8)
+MASK, IDS, POINT = mt.tensor([True, False, True]), mt.tensor([1, 2, 3]), mt.tensor(1.0)
+
+# what is called → its error begins so
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "full": (lambda: mt.full((2,), 300, dtype=mt.uint8), ValueError, "full: uint8 cannot hold 300"),
+    "full nan": (lambda: mt.full((2,), float("nan"), dtype=mt.int64), ValueError, "full: int64 cannot hold"),
+    "full, wide": (lambda: mt.full((2,), 2**80), TypeError, "full: cannot hold"),
+    "full_like": (lambda: mt.full_like(BYTES, -1), ValueError, "full_like: uint8 cannot hold -1"),
+    "new_full": (lambda: BYTES.new_full((2,), 300), ValueError, "new_full: uint8 cannot hold 300"),
+    "fill_": (lambda: BYTES.clone().fill_(300), ValueError, "fill_: uint8 cannot hold 300"),
+    "index_fill": (
+        lambda: BYTES.index_fill(0, IDS[:1], 300),
+        ValueError,
+        "index_fill: uint8 cannot hold 300",
+    ),
+    "int64": (lambda: IDS + 2**70, ValueError, "add: int64 cannot hold"),
+    "where": (lambda: X.where(MASK, "a"), TypeError, "where: 'a' is no number"),
+    "where, None": (lambda: X.where(MASK, None), TypeError, "where: None is no number"),
+    "where, list": (lambda: X.where(MASK, [1, 2, 3]), TypeError, r"where: \[1, 2, 3\] is no number"),
+    "nan_to_num": (lambda: X.nan_to_num("a"), TypeError, "nan_to_num: 'a' is no number"),
+    "posinf": (lambda: X.nan_to_num(posinf="a"), TypeError, "nan_to_num: 'a' is no number"),
+    "lerp": (lambda: X.lerp(X, "a"), TypeError, "mul: str is no operand"),
+    "clamp": (lambda: X.clamp(X, 1j), TypeError, "clamp: 1j is no number"),
+    "randperm": (lambda: mt.randperm(-1), ValueError, r"randperm: the shape \(-1,\)"),
+    "randperm, fraction": (lambda: mt.randperm(2.5), TypeError, "randperm: a shape is made of integers"),
+    "normal": (lambda: mt.normal(0, -1, (2,)), ValueError, "normal: std is -1"),
+    "normal, integers": (lambda: mt.normal(0, 1, (2,), dtype=mt.int64), TypeError, "normal: draws fractions"),
+    "normal_": (lambda: mt.zeros(2).normal_("a"), TypeError, "normal_: 'a' is no number"),
+    "randint": (lambda: mt.randint(1.5, 3, (2,)), TypeError, "randint: low is 1.5"),
+    "randint, high": (lambda: mt.randint(1, 3.5, (2,)), TypeError, "randint: high is 3.5"),
+    "randint, alone": (lambda: mt.randint(1.5, (2,)), TypeError, "randint: high is 1.5"),
+    "randint, bytes": (lambda: mt.randint(0, 300, (2,), dtype=mt.uint8), ValueError, "randint: uint8 cannot"),
+    "randint, truth": (lambda: mt.randint(3, (2,), dtype=mt.bool), ValueError, "randint: bool cannot hold"),
+    "rand": (lambda: mt.rand(2, dtype="float16"), TypeError, "rand: there is no float16 here"),
+    "generator": (lambda: mt.rand(2, generator=3), TypeError, "rand: generator is 3"),
+    "arange": (lambda: mt.arange(0, float("inf")), ValueError, "arange: from 0 to inf by 1 does not end"),
+    "linspace": (lambda: mt.linspace(0, 1, 2.5), TypeError, "linspace: steps is 2.5"),
+    "set_rng_state": (lambda: mt.set_rng_state(3), TypeError, "set_rng_state: state is a int"),
+    "zeros_like": (lambda: mt.zeros_like(3), TypeError, "zeros_like: input is a int"),
+    "reshape": (lambda: X.reshape(-2), ValueError, r"reshape: the shape \(-2,\)"),
+    "reshape, two": (lambda: X.reshape(-1, -1), ValueError, r"reshape: the shape \(-1, -1\)"),
+    "reshape, none": (lambda: X[:0].reshape(-1, 0), ValueError, r"reshape: shape \(0,\) has 0 elements"),
+    "view": (lambda: X.view(2, 2), ValueError, r"view: shape \(3,\) has 3 elements"),
+    "view_as": (lambda: X.view_as(mt.ones(4)), ValueError, "view_as: shape"),
+    "reshape_as": (lambda: X.reshape_as(mt.ones(4)), ValueError, "reshape_as: shape"),
+    "expand_as": (lambda: X.expand_as(mt.ones(4)), ValueError, r"expand_as: shape \(3,\)"),
+    "broadcast_to": (lambda: X.broadcast_to((4,)), ValueError, "broadcast_to: shape"),
+    "stack": (lambda: mt.stack([X, X], 5), IndexError, "stack: dim 5 is out of range"),
+    "cat": (lambda: mt.cat([X, mt.ones(2, 2)]), ValueError, r"cat: shapes \[\(3,\), \(2, 2\)\] differ"),
+    "vstack": (lambda: mt.vstack([X, mt.ones(2)]), ValueError, "vstack: shapes"),
+    "hstack": (lambda: mt.hstack([X, mt.ones(2, 2)]), ValueError, "hstack: shapes"),
+    "einsum": (lambda: mt.einsum(3, X), TypeError, "einsum: the equation is 3"),
+    "diff": (lambda: X.diff(prepend=3), TypeError, "diff: piece 0 .* is a int"),
+    "bincount": (lambda: IDS.bincount(weights=3), TypeError, "bincount: weights is a int"),
+    "isclose": (lambda: X.isclose(mt.ones(2)), ValueError, r"isclose: shapes \(3,\) and \(2,\) do not"),
+    "isclose, rtol": (lambda: X.isclose(X, rtol=-1), ValueError, "isclose: rtol is -1"),
+    "take_along_dim": (
+        lambda: mt.ones(2, 3).take_along_dim(mt.zeros(3, 3, dtype=mt.int64), 1),
+        ValueError,
+        "take_along_dim: shapes",
+    ),
+    "index_add": (lambda: POINT.index_add(0, mt.tensor([0]), 3), TypeError, "index_add: source is a int"),
+    "index_copy": (lambda: POINT.index_copy(0, mt.tensor([0]), 3), TypeError, "index_copy: source is a int"),
+    "any": (lambda: X.any(None, "a"), TypeError, "any: keepdim is 'a'"),
+    "var": (lambda: X.var(correction="a"), TypeError, "var: 'a' is no number"),
+    "alpha": (lambda: X.add(0, alpha=np.ones(3)), ValueError, r"add: value has shape \(3,\)"),
+    "tril": (lambda: mt.ones(2, 2).tril(2**70), ValueError, "tril: diagonal is"),
+}
+FULL = ("zeros", "ones", "empty", "eye", "rand", "randn")
+PLACES: dict[str, Callable[..., Any]] = {name: getattr(mt, name) for name in FULL}
+PLACES |= {
+    f"{name}_like": getattr(mt, f"{name}_like") for name in ("zeros", "ones", "empty", "rand", "randn")
+}
+PLACES |= {f"new_{name}": getattr(X, f"new_{name}") for name in ("zeros", "ones", "empty")}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_meant_is_refused_by_the_name_that_was_called(name):
+    call, kind, words = REFUSED[name]
+    with pytest.raises(kind, match=f"^{words}.*; "):
+        call()
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_another_device_or_dtype_is_refused_by_the_name_that_was_called(name):
+    size = X if name.endswith("_like") else 2
+    with pytest.raises(RuntimeError, match=f"^{name}: there is no device 'cuda'"):
+        PLACES[name](size, device="cuda")
+    with pytest.raises(TypeError, match=f"^{name}: there is no complex64 here"):
+        PLACES[name](size, dtype=np.complex64)
+
+
+def test_bounds_that_no_element_can_reach_are_none_and_others_that_do_not_fit_are_refused():
+    assert BYTES.clamp(min=-2).tolist() == BYTES.clamp(max=300).tolist() == [1, 2, 3]
+    for options in ({"max": -2}, {"min": 300}):
+        with pytest.raises(ValueError, match=r"clamp: .* out of bounds for uint8"):
+            BYTES.clamp(**options)
+
+
+# --- every method, whatever it is given ---------------------------------------------------------------------
+
+GOOD: list[Callable[[], Tensor]] = [
+    lambda: mt.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]),
+    lambda: mt.tensor(0.5),
+    lambda: mt.tensor([0, 1, 1]),
+    lambda: mt.tensor([[True, False, True], [False, True, True]]),
+    lambda: mt.zeros(0, 3),
+]
+BAD: list[Any] = [3, 2.5, -5, "row", None, True, [1, 2, 3], np.array([1, 2, 3]), {}, 2**70, 1j, object]
+BAD += [mt.tensor([1.0, 2.0]), mt.tensor([[1, 2, 3]]), MASK[:2], float("nan"), mt.float32, slice(0, 2)]
+FORM = re.compile(r"[\w.]+: .+; .+", re.DOTALL)
+SIGNATURE = re.compile(r".*(positional argument|keyword argument|multiple values)")
+AMBIGUOUS = re.compile("The truth value of an array")  # NumPy's own words for an array where truth is meant
+
+
+def _calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    parameters = list(inspect.signature(inspect.unwrap(function)).parameters.values())[1:]
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    ids = mt.tensor([0, 1])
+    for bad in BAD:
+        yield (bad,), {}
+        yield from (((first, bad), {}) for first in (0, None, mt.tensor([True, False]), bad))
+        yield from (((0, second, bad), {}) for second in (0, ids))
+        for name in named:
+            yield from ((first, {name: bad}) for first in ((), (0,), (ids,)))
+
+
+@pytest.mark.parametrize("name", sorted(functions.METHODS))
+def test_a_method_gives_a_tensor_of_ours_or_an_error_of_ours_whatever_it_is_given(name):
+    method = getattr(Tensor, name)
+    for args, options in _calls(method):
+        for good in GOOD:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    made = method(good(), *args, **options)
+            except (ValueError, TypeError, IndexError, RuntimeError) as error:
+                made = error
+            if isinstance(made, Exception):
+                fine = FORM.fullmatch(str(made)) or SIGNATURE.match(str(made)) or AMBIGUOUS.match(str(made))
+                assert fine, f"{name}{args}{options}: {made!r}"
+            for part in made if isinstance(made, tuple) else (made,):
+                assert not isinstance(part, Tensor) or part.dtype in dtypes.KNOWN, f"{name}{args}{options}"
