@@ -9,11 +9,17 @@ import microtensor as mt
 from microtensor import nn, ops, optim
 from microtensor.create import from_numpy
 from microtensor.data import CharTokenizer, Dataset, default_collate
-from microtensor.engine import registry
+from microtensor.engine import op, registry
 from microtensor.nn import functional as F
 from microtensor.optim import lr_scheduler
 from microtensor.place import line_of
-from microtensor.testing import assert_close
+from microtensor.testing import assert_close, gradcheck
+from microtensor.train import process
+from microtensor.train.folder import mark_of
+from microtensor.train.stream import BatchStream
+from microtensor.viz import trace
+from microtensor.viz.record import Recorder
+from microtensor.viz.symbols import identifier
 from models.attention import MultiHeadAttention, combine_masks, padding_mask
 from models.positional import sinusoidal_encoding
 
@@ -194,3 +200,91 @@ def test_schedules_follow_their_formulas(make, rates):
         optimiser.step()
         scheduler.step()
     assert seen == pytest.approx(rates)
+
+
+@pytest.fixture
+def sum_of_squares():
+    """Σ x² of any number of inputs, all of which its VJP names at once."""
+
+    @op("sum of squares")
+    def squares(*xs):
+        """y = Σᵢ xᵢ²          gradient: 2 g · xᵢ"""
+        return sum(x * x for x in xs)
+
+    @squares.vjp
+    def squares_vjp(g, xs):
+        return tuple(2.0 * g * x for x in xs)
+
+    yield squares
+    registry.pop("sum of squares")
+
+
+def test_a_vjp_may_name_all_inputs_at_once_to_any_order(sum_of_squares, rng):
+    x, y = (mt.tensor(rng.normal(size=3), requires_grad=True) for _ in range(2))
+    u = mt.tensor(rng.normal(size=3))
+    first = mt.autograd.grad(sum_of_squares(x, y), (x, y), u, create_graph=True)
+    np.testing.assert_allclose([g.array for g in first], [2 * (u * x).array, 2 * (u * y).array])
+    (second,) = mt.autograd.grad(first[1], y, u)
+    np.testing.assert_allclose(second.array, 2 * u.array**2)
+
+
+def test_of_many_inputs_the_changed_one_is_named(sum_of_squares):
+    x, y = mt.ones(2, requires_grad=True), mt.ones(2, requires_grad=True)
+    inner = y * 1.0
+    result = sum_of_squares(x, inner)
+    inner.mul_(2.0)
+    with pytest.raises(RuntimeError, match=r"sum of squares .* needs its input xs\[1\]"):
+        result.sum().backward()
+
+
+def test_two_numbers_chosen_by_a_tensor_become_the_default_dtype():
+    assert mt.where(mt.tensor([True, False]), 1.5, 2.5).tolist() == [1.5, 2.5]
+
+
+def test_the_package_knows_the_number_of_threads_and_a_generator_its_seed():
+    assert mt.get_num_threads() >= 1
+    assert mt.Generator().manual_seed(7).initial_seed() == 7
+
+
+def test_a_function_without_floating_results_passes_gradcheck_with_nothing_to_check():
+    x = mt.ones(3, dtype=mt.float64, requires_grad=True)
+    assert gradcheck(lambda x: (x > 0).long(), (x,))
+
+
+@pytest.mark.parametrize(
+    ("answer", "alive"), [(None, True), (ProcessLookupError, False), (PermissionError, True)]
+)
+def test_a_process_is_looked_for_by_a_signal_where_the_system_does_not_say(answer, alive, monkeypatch):
+    def kill(pid, signal):
+        assert (pid, signal) == (123, 0)
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(process, "_look", lambda pid: None)
+    monkeypatch.setattr(process.os, "kill", kill)
+    assert process.Process("here", 123, "").alive() is alive
+
+
+def test_a_file_that_is_not_there_has_no_mark(tmp_path):
+    assert mark_of(str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"epoch": 1}, "its loader had a state_dict and this one has none"),
+        ({"taken": -1, "start": {}}, "its position -1 in the data is damaged"),
+        ({"taken": 1.0, "start": {}}, "its position 1.0 in the data is damaged"),
+        ({"taken": 1, "start": {"nobody": 1}}, "at the start of the epoch"),
+    ],
+)
+def test_a_damaged_position_in_the_data_is_refused(state, words):
+    with pytest.raises(ValueError, match=words):
+        BatchStream([1, 2], {}).check_state_dict(state)
+
+
+def test_a_drawing_shows_the_tensors_own_name_and_symbols_have_identifiers():
+    y = mt.ones(2, requires_grad=True) * 2.0
+    y.name = "doubled"
+    assert trace.trace(y, Recorder(), ()).output.symbol == "doubled"
+    assert identifier("W^Q") == "W_Q"
