@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from microtensor.kernels import gemm, vectors
+from microtensor.kernels.threads import COMPILED
 
 matmul = gemm.matmul
 
@@ -68,10 +69,10 @@ LAYOUTS = {
 }
 layouts = st.sampled_from(sorted(LAYOUTS))
 dtypes = st.sampled_from(["float32", "float64"])
-sides = st.one_of(st.integers(1, 40), st.sampled_from([64, 65, 130, 270]))
+sides = st.one_of(st.integers(1, 40), st.sampled_from([64, 65, 130, 270] if COMPILED else [65]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if COMPILED else 30, deadline=None)
 @given(sides, sides, sides, dtypes, layouts, layouts, st.integers(0, 9))
 def test_agrees_with_float64_for_any_shape_dtype_and_layout(m, k, n, dtype, left, right, seed):
     a, b = LAYOUTS[left](normal((m, k), dtype, seed)), LAYOUTS[right](normal((k, n), dtype, seed + 1))
@@ -215,7 +216,11 @@ def broadcasts(shape, dtype, rng):
 @pytest.mark.parametrize("left", ["contiguous", "transposed"])
 @pytest.mark.parametrize("right", ["contiguous", "transposed"])
 @pytest.mark.parametrize(
-    "shape", [(1, 9, 70), (3, 600, 65), (37, 20, 17), (50, 300, 33), (2, 3, 5, 40), (4, 0, 3)]
+    "shape",
+    [
+        *[(1, 9, 70), (37, 20, 17), (2, 3, 5, 40), (4, 0, 3)],
+        *(pytest.param(shape, marks=pytest.mark.compiled) for shape in [(3, 600, 65), (50, 300, 33)]),
+    ],
 )
 def test_an_addend_and_relu_are_as_if_done_afterwards(shape, left, right, relu, dtype, rng):
     *batch, m, k, n = shape
