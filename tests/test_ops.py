@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
@@ -236,3 +237,14 @@ def test_assert_close_goes_into_sequences_and_dicts_and_names_the_place():
         testing.assert_close({"a": [1.0, mt.ones(2)]}, {"a": [1.0, mt.zeros(2)]})
     with pytest.raises(AssertionError, match="keys"):
         testing.assert_close({"a": 1.0}, {"b": 1.0})
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_the_definition_of_softmax_takes_an_axis_of_length_0_as_the_kernel_does(name):
+    for shape, axis in [((2, 0), -1), ((0, 3), 0), ((2, 0, 3), 1)]:
+        for definition in (False, True):
+            x = mt.zeros(shape, requires_grad=True)
+            with mt.composites() if definition else contextlib.nullcontext():
+                y = getattr(x, name)(axis)
+            y.sum().backward()
+            assert y.shape == x.grad.shape == shape

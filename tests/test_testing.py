@@ -229,6 +229,15 @@ def test_causality_of_a_function_of_embeddings_names_output_and_input(ahead):
         check_causal(leaks, x)
 
 
+def test_a_row_that_sees_another_row_of_the_batch_is_caught():
+    def over_batch(x):
+        return x + x.mean(0, keepdim=True)
+
+    with pytest.raises(AssertionError, match=r"row 0 depends on input \(1, \d\): .*; keep rows apart"):
+        check_causal(over_batch, mt.randn(2, 4, 3))
+    check_causal(over_batch, mt.randn(1, 4, 3))  # a single row has no other to see
+
+
 def test_a_leak_without_a_gradient_is_caught_by_value():
     with pytest.raises(AssertionError, match="changes with inputs that it may not see, without a gradient"):
         check_causal(lambda x: x + x.detach().roll(-1, 1), mt.randn(1, 4, 2))
@@ -410,3 +419,23 @@ def test_check_op_passes_what_is_right(declare):
         return (ops.mul(g, y),)
 
     check_op(right)
+
+
+def test_residuals_that_are_no_tuple_of_their_names_are_caught(declare):
+    @declare("twice", samples=_one, residuals=("ones",))
+    def twice(x):
+        """y = 2x          gradient: 2g"""
+        return x * 2.0, np.ones_like(x)
+
+    @twice.vjp
+    def twice_vjp(g, ones):
+        return (g * 2.0,)
+
+    @twice.composite
+    def twice_composite(x):
+        return x * 2.0
+
+    with pytest.raises(
+        AssertionError, match=r"the forward must return y and a tuple of \['ones'\], not ndarray"
+    ):
+        check_op(twice)

@@ -109,7 +109,9 @@ def mean_vjp(g, x_shape, *, axis, keepdims):
 
 @op("amax", label="max", samples=reductions)
 def amax(x, *, axis, keepdims):
-    """y = max x over the axes          gradient: g, shared evenly by all maxima, as in PyTorch"""
+    """y = max x over the axes, −∞ of none          gradient: g, shared evenly by all maxima, as in PyTorch"""
+    if not x.size and x.dtype.kind == "f":
+        return np.max(x, axis=axis, keepdims=keepdims, initial=-np.inf)
     return np.max(x, axis=axis, keepdims=keepdims)
 
 

@@ -127,6 +127,8 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, in place; the others neither move nor decay.
 
+        Where none has one (a forgotten backward()) nothing moves and nothing is said, as in PyTorch.
+
         closure: computes the gradients again and returns the loss, which step then returns.
         Raises: ValueError if a gradient has not its parameter's shape and dtype, nothing being changed.
         """

@@ -18,16 +18,20 @@ from microtensor.walk import walk
 
 __all__ = ["check_causal", "check_padding"]
 
-Group = tuple[str, Array, Array]  # some outputs in words, where they are (B, T), what they may not see (B, S)
+# some outputs in words, where they are (B, T), what they may not see (B, S), and the cure
+Group = tuple[str, Array, Array, str]
+AHEAD, PADDED = "mask what lies ahead, before the softmax", "mask padded keys, before the softmax"
+APART = "keep rows apart: reduce and normalise within one of them"
 
 
 def check_causal(model: Callable[..., Any], x: Any, *, seed: int = 0) -> None:
-    """Output t depends on inputs ≤ t only; or an AssertionError that names an output and an input it sees.
+    """Output t depends on inputs ≤ t of its own row only; or an AssertionError names an output and an input.
 
-    By gradient: that of output t by each later input is 0. By value: output t stays when all later inputs
-    change. model: a module or function of x that returns y (B, T, …), or a tuple that starts with it; modules
-    run in eval mode. x: embeddings (B, T, C), or token ids (B, T), which are followed through the embedding
-    that looks them up. Ids should be unlike any others that the model looks up, as positions 0, 1, 2 …
+    By gradient: that of output t by each later input is 0, and that of a row of the batch by each other row.
+    By value: output t stays when all later inputs change, and a row when all others do. model: a module or
+    function of x that returns y (B, T, …), or a tuple that starts with it; modules run in eval mode. x:
+    embeddings (B, T, C), or token ids (B, T), which are followed through the embedding that looks them up.
+    Ids should be unlike any others that the model looks up, as positions 0, 1, 2 …
 
     Shapes: x (B, T, C) or ids (B, T), y (B, T, ...)
     Raises: ValueError if the shapes do not fit, or no output depends on any input.
@@ -43,10 +47,11 @@ def check_causal(model: Callable[..., Any], x: Any, *, seed: int = 0) -> None:
     def groups(y: Array) -> Iterable[Group]:
         if y.shape[:2] != x.shape[:2]:
             raise ValueError(f"check_causal: x {x.shape} gave y {y.shape}; both must begin with (B, T)")
-        at = np.broadcast_to(np.arange(x.shape[1]), x.shape[:2])
-        return ((f"output {t}", at == t, at > t) for t in range(x.shape[1]))
+        row, at = np.indices(x.shape[:2])
+        yield from ((f"output {t}", at == t, at > t, AHEAD) for t in range(x.shape[1]))
+        yield from ((f"row {b}", row == b, row != b, APART) for b in range(len(x)) if len(x) > 1)
 
-    _prove("check_causal", model, as_tensor(x), groups, "mask what lies ahead, before the softmax", seed)
+    _prove("check_causal", model, as_tensor(x), groups, seed)
 
 
 def check_padding(
@@ -79,12 +84,12 @@ def check_padding(
         )
 
     def groups(y: Array) -> Iterable[Group]:
-        return [("y", real if y.shape[:2] == real.shape else np.ones(y.shape[:2], bool), ~real)]
+        return [("y", real if y.shape[:2] == real.shape else np.ones(y.shape[:2], bool), ~real, PADDED)]
 
-    _prove("check_padding", model, x, groups, "mask padded keys, before the softmax", seed)
+    _prove("check_padding", model, x, groups, seed)
 
 
-def _prove(who: str, model: Any, x: Tensor, groups: Callable[[Array], Any], cure: str, seed: int) -> None:
+def _prove(who: str, model: Any, x: Tensor, groups: Callable[[Array], Iterable[Group]], seed: int) -> None:
     rng = np.random.default_rng(seed)
     training = [m for m in model.modules() if m.training] if hasattr(model, "modules") else []
     try:
@@ -94,7 +99,7 @@ def _prove(who: str, model: Any, x: Tensor, groups: Callable[[Array], Any], cure
         if _run(who, model, x, None)[0].array.tobytes() != y.array.tobytes():
             raise ValueError(f"{who}: two calls gave two results; turn dropout off")
         seen = False
-        for what, counted, hidden in groups(y.array):
+        for what, counted, hidden, cure in groups(y.array):
             where = counted.reshape(*counted.shape, *[1] * (y.ndim - 2))
             u = np.where(where, away_from_zero(rng, y.shape), 0.0).astype(y.dtype)
             found = walk([(y.grad_fn or y, u)], retain_graph=True, wanted=nodes)
