@@ -6,10 +6,11 @@ import itertools
 import os
 import sys
 import warnings
+from collections.abc import Iterable
 from types import CodeType
 from typing import Any, TypeAlias
 
-__all__ = ["Place", "caller", "line_of", "mark_changed", "warn"]
+__all__ = ["Place", "caller", "line_of", "mark_all_changed", "mark_changed", "warn"]
 
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -49,6 +50,13 @@ def line_of(place: Place | None) -> str:
 def mark_changed(version: list[Any]) -> None:
     """Count one more in-place change (law 5), and note its place beside the number: [count, place]."""
     version[:] = version[0] + 1, caller()
+
+
+def mark_all_changed(versions: Iterable[list[Any]]) -> None:
+    """mark_changed of many at one place: it is looked up once."""
+    place = caller()
+    for version in versions:
+        version[:] = version[0] + 1, place
 
 
 def warn(text: str) -> None:

@@ -314,6 +314,18 @@ def test_clipping_returns_the_norm_before_and_leaves_small_gradients_alone():
     assert nn.utils.clip_grad_norm_([nn.Parameter(mt.ones(1))], 1.0).item() == 0.0
 
 
+def test_clipping_takes_strided_shared_and_mixed_gradients(rng):
+    a, b, c, d = (nn.Parameter(mt.tensor(rng.normal(size=(3, 4)))) for _ in range(4))
+    d.data = d.data.float()
+    a.grad, d.grad = mt.tensor(rng.normal(size=(4, 3))).T, mt.ones(3, 4)
+    b.grad = c.grad = mt.tensor(rng.normal(size=(3, 4)))
+    gradients = [p.grad.numpy().copy() for p in (a, b, c, d)]
+    norm = nn.utils.clip_grad_norm_([a, b, c, d], 1.0).item()
+    assert norm == pytest.approx(math.sqrt(sum((g.astype(float) ** 2).sum() for g in gradients)), rel=1e-12)
+    for p, g, times in zip((a, b, c, d), gradients, (1, 2, 2, 1), strict=True):  # as in PyTorch
+        np.testing.assert_allclose(p.grad.numpy(), g / (norm + 1e-6) ** times, rtol=1e-6)
+
+
 def test_masks_that_cannot_be_combined_or_made_are_refused():
     from models import combine_masks, padding_mask
 

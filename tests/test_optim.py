@@ -103,6 +103,139 @@ def test_a_transposed_parameter_is_stepped_in_its_own_memory():
     np.testing.assert_allclose(memory, np.arange(6.0).reshape(2, 3) - 0.1, atol=1e-7)
 
 
+KINDS = [(optim.SGD, {}), (optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}), (optim.AdamW, {})]
+
+
+def one_by_one(kind):
+    """The same optimiser, which knows no compiled call for all parameters."""
+    return type(kind.__name__, (kind,), {"_update_together": lambda self, pending: False})
+
+
+def unusual_parameters(dtype=np.float64):
+    memory = np.linspace(-1, 1, 40).astype(dtype)
+    return [
+        leaf([1.0, 2.0], dtype),
+        nn.Parameter(memory[:12].reshape(3, 4).T),
+        nn.Parameter(memory[12::2]),
+        leaf([[0.5], [0.25]], np.float32),
+        leaf(3.0, dtype),
+        leaf(np.ones((2, 0)), dtype),
+        nn.Parameter(memory[12:30]),  # also part of the third
+    ]
+
+
+def go_on(optimizer, params, steps=4):
+    for step in range(steps):
+        for i, p in enumerate(params):
+            give(p, np.cos(p.array + step))
+            if i == 0:
+                p.grad = mt.tensor(np.repeat(p.grad.array, 2))[::2]
+            if (step + i) % 3 == 0 and i > 2:
+                p.grad = None
+        optimizer.step()
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_what_no_kernel_takes_goes_one_by_one_to_the_same_bits(kind, options):
+    ends = []
+    for make in (kind, one_by_one(kind)):
+        params = unusual_parameters()
+        go_on(make([{"params": params[:3]}, {"params": params[3:], "lr": 0.2}], lr=0.1, **options), params)
+        ends.append(params)
+    for p, q in zip(*ends, strict=True):
+        np.testing.assert_array_equal(p.array, q.array)
+        assert not np.array_equal(p.array, np.zeros(p.shape)) or p.numel() == 0
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_all_at_once_is_one_by_one_to_the_same_bits(kind, options, dtype, rng):
+    values = [rng.normal(size=shape) for shape in (*SHAPES, (100, 90))]
+    ends, states = [], []
+    for make in (kind, one_by_one(kind)):
+        params = [leaf(v, dtype) for v in values]
+        groups = [{"params": params[:2], "maximize": True}, {"params": params[2:], "lr": 0.2}]
+        optimizer = make(groups, lr=0.1, **options)
+        for step in range(4):
+            for i, p in enumerate(params):
+                p.grad = None if i == step else mt.tensor(np.asarray(np.cos(p.array + step)))
+            optimizer.step()
+        ends.append(params)
+        states.append(optimizer.state_dict()["state"])
+    for p, q in zip(*ends, strict=True):
+        np.testing.assert_array_equal(p.array, q.array)
+    for a, b in zip(*(s.values() for s in states), strict=True):
+        assert all(
+            np.array_equal(x, y) if isinstance(x, int) else x.equal(y)
+            for x, y in zip(a.values(), b.values(), strict=True)
+        )
+
+
+def test_groups_with_and_without_momentum_share_an_optimizer():
+    p, q = leaf([1.0]), leaf([1.0])
+    optimizer = optim.SGD([{"params": [p]}, {"params": [q], "momentum": 0.5}], lr=0.1)
+    for _ in range(2):
+        give(p, [1.0])
+        give(q, [1.0])
+        optimizer.step()
+    np.testing.assert_allclose([p.array[0], q.array[0]], [0.8, 1 - 0.1 - 0.15], rtol=1e-14)
+    assert "momentum_buffer" not in optimizer.state[p]
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_a_gradient_of_two_parameters_moves_both_and_stays(kind, options):
+    p, q = leaf([1.0, 2.0]), leaf([1.0, 2.0])
+    p.grad = q.grad = mt.tensor([0.5, -0.5], dtype=mt.float64)
+    kind([p, q], lr=0.1, **options).step()
+    assert p.tolist() == q.tolist() != [1.0, 2.0]
+    assert p.grad.tolist() == [0.5, -0.5]
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam])
+def test_a_subclass_of_ours_may_override_the_rule_of_one_parameter(kind):
+    class Halved(kind):
+        def _update(self, p, g, state, group):
+            super()._update(p, g, state, group)
+            p *= 0.5
+
+    class Plain(kind):
+        pass
+
+    ends = []
+    for make in (kind, Plain, Halved):
+        p, q = leaf([1.0, 2.0]), leaf([3.0])
+        give(p, [1.0, -1.0])
+        give(q, [1.0])
+        make([p, q], lr=0.1).step()
+        ends.append(np.array([*p.tolist(), *q.tolist()]))
+    np.testing.assert_array_equal(ends[0], ends[1])
+    np.testing.assert_array_equal(ends[0] / 2, ends[2])
+
+
+def test_a_gradient_that_numpy_made_a_number_is_one():
+    p = leaf(2.0, np.float32)
+    (p * p).backward()
+    p.grad = p.grad + mt.tensor(0.0)
+    p.grad.array = np.float32(4.0)
+    for optimizer in (optim.SGD([p], lr=0.25), optim.Adam([p], lr=0.25)):
+        optimizer.step()
+    np.testing.assert_allclose(p.array, 0.75, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_a_deep_copy_of_model_and_optimizer_steps_its_own_memory(kind, options):
+    p = leaf([1.0, 2.0])
+    give(p, [1.0, -1.0])
+    optimizer = kind([p], lr=0.1, **options)
+    optimizer.step()
+    q, other = copy.deepcopy((p, optimizer))
+    before = p.tolist()
+    other.step()
+    assert p.tolist() == before
+    optimizer.step()
+    assert p.tolist() == q.tolist() != before
+
+
 def test_zero_grad_forgets_or_zeroes():
     p = leaf([1.0])
     optimizer = optim.SGD([p])

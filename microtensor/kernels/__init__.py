@@ -26,12 +26,16 @@ _HOME = {
     "layer_norm_backward": "norm",
     "cross_entropy_forward": "rows",
     "cross_entropy_backward": "rows",
-    "adam_step": "pointwise",
     "embedding_backward": "pointwise",
     "erf_forward": "pointwise",
     "gelu_backward": "pointwise",
     "gelu_forward": "pointwise",
-    "sq_sum": "pointwise",
+    "adam_rule": "steps",
+    "adam_steps": "steps",
+    "scale": "steps",
+    "sgd_rule": "steps",
+    "sgd_steps": "steps",
+    "sq_sums": "steps",
 }
 
 

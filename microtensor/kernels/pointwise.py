@@ -1,4 +1,4 @@
-"""Kernels that treat every element by itself, GELU and Adam, and two sums that must be the same on every run.
+"""Kernels that treat every element by itself, GELU and erf, and a sum that must be the same on every run.
 
 A fused pass reads and writes each array once, where a chain of NumPy calls does so at every step.
 """
@@ -14,11 +14,7 @@ from numba import types
 from numba.extending import overload
 
 from microtensor.kernels.layout import Array, as_rows, contiguous
-from microtensor.kernels.threads import get_num_threads, jit, jit_both, run, typeof
-
-SUM_BLOCK = 8192
-"""Elements whose squares are added up in one go: fixed, so that no sum depends on the number of threads."""
-
+from microtensor.kernels.threads import get_num_threads, jit_both, run, typeof
 
 # ---- GELU ----
 
@@ -165,97 +161,7 @@ def erf_forward(x: Array) -> Array:
     return y.reshape(x.shape)
 
 
-# ---- Adam ----
-
-
-def _adam(
-    p: Array, g: Array, m: Array, v: Array, shrink: float, decay: float, beta1: float, beta2: float,
-    rate: float, root: float, eps: float,
-) -> None:  # fmt: skip
-    F = p.dtype.type  # a float64 constant would make every operation of the loop a float64 one
-    shrink_, decay_, rate_, root_, eps_ = F(shrink), F(decay), F(rate), F(root), F(eps)
-    rest1, beta2_, rest2 = F(1 - beta1), F(beta2), F(1 - beta2)
-    for i in numba.prange(p.size):
-        gradient = g[i] + decay_ * p[i]
-        first = m[i] + rest1 * (gradient - m[i])
-        second = beta2_ * v[i] + rest2 * (gradient * gradient)
-        m[i] = first
-        v[i] = second
-        p[i] = shrink_ * p[i] - rate_ * (first / (math.sqrt(second) * root_ + eps_))
-
-
-_adam_kernels = jit_both(_adam)
-
-
-def adam_step(
-    p: Array,
-    g: Array,
-    m: Array,
-    v: Array,
-    *,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    step: int,
-) -> None:
-    """One step of Adam or AdamW (decoupled), in place on p, m and v, in one pass. step counts from 1.
-
-    Adam:  g ← g + weight_decay · p.  AdamW:  p ← p − lr · weight_decay · p.  Then
-    m ← m + (1 − β₁)(g − m);  v ← β₂ v + (1 − β₂) g²;  p ← p − lr · m̂ / (√v̂ + eps),
-    with m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ).
-
-    Shapes: p, g, m, v alike; p, m, v C-contiguous.
-    Raises: ValueError if p, m or v is not C-contiguous and writable: a copy would be updated instead.
-    Source: Kingma & Ba 2015, Algorithm 1; Loshchilov & Hutter 2019, Algorithm 2 (its α = lr, as in PyTorch).
-    """
-    for name, array in (("p", p), ("m", m), ("v", v)):
-        if not array.flags.carray:
-            raise ValueError(
-                f"adam_step: {name} has strides {array.strides} for shape {array.shape}, or is read-only; "
-                f"keep it as a writable np.ascontiguousarray({name})"
-            )
-    shrink, decay = (1 - lr * weight_decay, 0.0) if decoupled else (1.0, float(weight_decay))
-    rate, root = lr / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
-    arrays = p.reshape(-1), contiguous(g).reshape(-1), m.reshape(-1), v.reshape(-1)
-    run(0.4 * p.size, *_adam_kernels, *arrays, shrink, decay, beta1, beta2, rate, root, eps)
-
-
 # ---- sums ----
-
-
-@jit(fastmath=True, cache=False)
-def _block_of_squares(g: Array) -> float:
-    s = 0.0
-    for i in range(g.size):
-        x = np.float64(g[i])
-        s += x * x
-    return s
-
-
-def _sq_sum(g: Array, partial: Array) -> float:
-    for block in numba.prange(partial.size):
-        i = block * SUM_BLOCK
-        partial[block] = _block_of_squares(g[i : i + SUM_BLOCK])
-    s = 0.0
-    for block in range(partial.size):  # one thread, in order
-        s += partial[block]
-    return s
-
-
-_sq_sum_kernels = jit_both(_sq_sum)
-
-
-def sq_sum(g: Array) -> float:
-    """Σ g², in float64 and in the same order on every run, however many threads there are.
-
-    Shapes: g (...) → a Python float
-    """
-    flat = contiguous(g).reshape(-1)
-    partial = np.empty(-(-flat.size // SUM_BLOCK))
-    return float(run(0.07 * flat.size, *_sq_sum_kernels, flat, partial))
 
 
 MANY = 8192

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from microtensor import cat, engine, kernels
-from microtensor.place import mark_changed
+from microtensor.place import mark_all_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
@@ -39,7 +39,7 @@ def clip_grad_norm_(
     """
     gradients, p = _gradients(parameters), float(norm_type)
     if p == 2.0:
-        norm = math.sqrt(sum(kernels.sq_sum(g.array) for g in gradients))
+        norm = math.sqrt(sum(kernels.sq_sums([g.array for g in gradients])))
     else:
         each = [np.linalg.norm(g.array.ravel().astype(np.float64), p) for g in gradients]
         norm = float(np.linalg.norm(each, p)) if each else 0.0
@@ -49,9 +49,8 @@ def clip_grad_norm_(
                 f"clip_grad_norm_: the gradient's norm is {norm}; look for the first NaN or inf"
             )
     elif norm > max_norm:
-        for g in gradients:
-            g.array *= float(max_norm) / (norm + 1e-6)
-            mark_changed(g.version)
+        kernels.scale([g.array for g in gradients], float(max_norm) / (norm + 1e-6))
+        mark_all_changed(g.version for g in gradients)
     dtype = gradients[0].dtype if gradients else np.float32
     return engine.make(np.asarray(norm, dtype), None, None)  # type: ignore[no-any-return]
 
@@ -62,9 +61,10 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     Shapes: gradients (...) of any shapes, changed in place
     Source: PyTorch's clip_grad_value_.
     """
-    for g in _gradients(parameters):
+    gradients = _gradients(parameters)
+    for g in gradients:
         np.clip(g.array, -float(clip_value), float(clip_value), out=g.array)
-        mark_changed(g.version)
+    mark_all_changed(g.version for g in gradients)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

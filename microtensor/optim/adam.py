@@ -1,4 +1,4 @@
-"""Adam and AdamW: one compiled pass over each parameter (`kernels.adam_step`)."""
+"""Adam and AdamW: one compiled pass over all parameters (`kernels.adam_steps`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from microtensor import kernels
 from microtensor.engine import Array
-from microtensor.optim.optimizer import Optimizer, check_switches, refuse
+from microtensor.optim.optimizer import Optimizer, Pending, check_switches, refuse
+from microtensor.place import mark_all_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["Adam", "AdamW"]
@@ -65,23 +66,61 @@ class Adam(Optimizer):
         if not state:
             state.update(step=0, exp_avg=np.zeros(p.shape, p.dtype), exp_avg_sq=np.zeros(p.shape, p.dtype))
         state["step"] += 1
-        beta1, beta2 = group["betas"]
-        contiguous = p if p.flags.c_contiguous else p.copy(order="C")  # the kernel walks memory in order
-        kernels.adam_step(
-            contiguous,
-            -g if group["maximize"] else g,
-            state["exp_avg"],
-            state["exp_avg_sq"],
-            lr=group["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            eps=float(group["eps"]),
-            weight_decay=float(group["weight_decay"]),
-            decoupled=group["decoupled_weight_decay"],
-            step=state["step"],
-        )
-        if contiguous is not p:
-            p[...] = contiguous
+        arrays, rules = (p, g, state["exp_avg"], state["exp_avg_sq"]), [_rule(group, state["step"])]
+        if kernels.adam_steps(*([a] for a in arrays), kinds=[0], rules=rules):
+            return
+        own = [np.array(a, p.dtype, order="C") for a in arrays]  # kernels take no strided or shared memory
+        if not kernels.adam_steps(*([a] for a in own), kinds=[0], rules=rules):
+            raise ValueError(
+                f"{self._name}: a parameter is {p.shape} but its gradient {g.shape}; make them alike"
+            )
+        p[...], state["exp_avg"][...], state["exp_avg_sq"][...] = own[0], own[2], own[3]
+
+    def _update_together(self, pending: list[Pending]) -> bool:
+        if type(self)._update is not Adam._update or not pending:
+            return False  # a subclass has another rule
+        params, grads, means, squares, counts, kinds = [], [], [], [], [], []
+        known: dict[tuple[int, int], int] = {}
+        rules: list[tuple[float, ...]] = []
+        fresh: dict[Tensor, dict[str, Any]] = {}
+        for p, array, g, group in pending:
+            state = self.state.get(p)
+            if not state:
+                zeros = (np.zeros(array.shape, array.dtype) for _ in range(2))
+                fresh[p] = state = {"step": 0, "exp_avg": next(zeros), "exp_avg_sq": next(zeros)}
+            params.append(array)
+            grads.append(g)
+            means.append(state["exp_avg"])
+            squares.append(state["exp_avg_sq"])
+            step = state["step"] + 1
+            counts.append((state, step))
+            kind = known.get((id(group), step))
+            if kind is None:
+                kind = known[id(group), step] = len(rules)
+                rules.append(_rule(group, step))
+            kinds.append(kind)
+        if not kernels.adam_steps(params, grads, means, squares, kinds, rules):
+            return False
+        for state, step in counts:
+            state["step"] = step
+        self.state.update(fresh)
+        mark_all_changed(p.version for p, _, _, _ in pending)
+        return True
+
+
+def _rule(group: dict[str, Any], step: int) -> tuple[float, ...]:
+    beta1, beta2 = group["betas"]
+    rule: tuple[float, ...] = kernels.adam_rule(
+        lr=group["lr"],
+        beta1=beta1,
+        beta2=beta2,
+        eps=float(group["eps"]),
+        weight_decay=float(group["weight_decay"]),
+        decoupled=group["decoupled_weight_decay"],
+        maximize=group["maximize"],
+        step=step,
+    )
+    return rule
 
 
 class AdamW(Adam):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from microtensor.place import mark_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["Optimizer"]
+
+Pending: TypeAlias = tuple[Tensor, Array, Array, dict[str, Any]]  # parameter, its array, gradient, options
 
 
 class Optimizer:
@@ -136,18 +138,30 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for p in self._params():  # all before any: a refusal leaves every parameter as it was
-            if p.grad is not None:
-                self._check_slots(p, self.state.get(p, {}))
-                self._check_gradient(p, p.grad.array)
+        pending: list[Pending] = []
         for group in self.param_groups:
             options = {**group, "lr": float(group["lr"])} if "lr" in group else group
             for p in group["params"]:
-                if p.grad is not None:
-                    with np.errstate(all="ignore"):  # what is too large becomes inf, as everywhere
-                        self._update(p.array, p.grad.array, self.state[p], options)
-                    mark_changed(p.version)
+                grad = p.grad
+                if grad is not None:
+                    pending.append((p, p.array, grad.array, options))
+        if not self._update_together(pending):
+            for p, _, g, _ in pending:  # all before any: a refusal leaves every parameter as it was
+                self._check_slots(p, self.state.get(p, {}))
+                self._check_gradient(p, g)
+            for p, array, g, options in pending:
+                with np.errstate(all="ignore"):  # what is too large becomes inf, as everywhere
+                    self._update(array, g, self.state[p], options)
+                mark_changed(p.version)
         return loss
+
+    def _update_together(self, pending: list[Pending]) -> bool:
+        """Update all parameters in one compiled call; False, nothing being changed, if they go one by one.
+
+        They do if kernels cannot take an array as it is, if memory is shared, and if shapes or dtypes differ:
+        the kernel looks at that, and faster than we.
+        """
+        return False
 
     def _check_slots(self, p: Tensor, state: dict[str, Any]) -> None:
         """A model that changes its dtype after some steps would leave the old one in the state."""

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, with heavy-ball or Nesterov momentum."""
+"""Stochastic gradient descent, with heavy-ball or Nesterov momentum: one pass over all parameters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from microtensor import kernels
 from microtensor.engine import Array
-from microtensor.optim.optimizer import Optimizer, check_switches, refuse
+from microtensor.optim.optimizer import Optimizer, Pending, check_switches, refuse
+from microtensor.place import mark_all_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["SGD"]
@@ -75,3 +77,45 @@ class SGD(Optimizer):
                 b += (1 - group["dampening"]) * g
             g = g + momentum * b if group["nesterov"] else b
         p -= group["lr"] * g
+
+    def _update_together(self, pending: list[Pending]) -> bool:
+        moving = {bool(group["momentum"]) for _, _, _, group in pending}
+        if type(self)._update is not SGD._update or len(moving) != 1:
+            return False  # a subclass has another rule; some sum up and some do not: one by one
+        sums: list[Array] = []
+        fresh: dict[Tensor, Array] = {}
+        kinds: list[int] = []
+        known: dict[tuple[int, bool], int] = {}
+        rules: list[tuple[float, ...]] = []
+        for p, array, _, group in pending:
+            b = None
+            if group["momentum"]:
+                b = self.state.get(p, {}).get("momentum_buffer")
+                if b is None:
+                    fresh[p] = np.empty(array.shape, array.dtype)
+                sums.append(fresh[p] if b is None else b)
+            kind = known.get((id(group), b is None))
+            if kind is None:
+                kind = known[id(group), b is None] = len(rules)
+                rules.append(_rule(group, b is None))
+            kinds.append(kind)
+        params, grads = [array for _, array, _, _ in pending], [g for _, _, g, _ in pending]
+        if not kernels.sgd_steps(params, grads, sums or None, kinds, rules):
+            return False
+        for p, b in fresh.items():
+            self.state[p]["momentum_buffer"] = b
+        mark_all_changed(p.version for p, _, _, _ in pending)
+        return True
+
+
+def _rule(group: dict[str, Any], starting: bool) -> tuple[float, ...]:
+    rule: tuple[float, ...] = kernels.sgd_rule(
+        lr=group["lr"],
+        momentum=group["momentum"],
+        dampening=group["dampening"],
+        weight_decay=group["weight_decay"],
+        nesterov=group["nesterov"],
+        maximize=group["maximize"],
+        starting=starting,
+    )
+    return rule
