@@ -334,6 +334,14 @@ def normal(
     return _leaf("normal", draws * std + mean, found, requires_grad, device)
 
 
+def _ends(dtype: dtypes.DType) -> tuple[int, int] | None:
+    """The least and the largest integer of a dtype; None for floating ones."""
+    if dtype.kind not in "iu":
+        return (0, 1) if dtype == np.bool_ else None
+    info: Any = np.iinfo(dtype)
+    return info.min, info.max
+
+
 def randint(
     low: int,
     high: Any = None,
@@ -356,13 +364,7 @@ def randint(
     if high <= low:
         raise ValueError(f"randint: no integer is at least {low} and below {high}; make high larger than low")
     found = dtypes.int64 if dtype is None else dtypes.checked("randint", dtype)
-    ends = (
-        (0, 1)
-        if found == np.bool_
-        else (np.iinfo(found).min, np.iinfo(found).max)
-        if found.kind != "f"
-        else ()
-    )
+    ends = _ends(found)
     if ends and not ends[0] <= low < high <= ends[1] + 1:
         raise ValueError(f"randint: {found} cannot hold {low} … {high - 1}; choose a wider dtype")
     array = as_rng("randint", generator).integers(low, high, as_lengths("randint", (size,)))
