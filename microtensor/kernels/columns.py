@@ -49,7 +49,7 @@ def _constant(vectors: _Vectors, x: float) -> Any:
 
 
 def _exp(vectors: _Vectors, x: Any) -> Any:
-    """eˣ for x ≤ 0: the method and the constants of `_exp` in rows.py, where they are explained."""
+    """eˣ for x ≤ 0: the method and the constants of `exp` in exponential.py, where they are explained."""
     b = vectors.builder
     if vectors.suffix.endswith("f32"):
         bits, bias, magic, low, parts = 23, 127, 12582912.0, -87.33654, (0.693359375, -2.12194440e-4)

@@ -15,6 +15,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from microtensor.kernels.exponential import exp
 from microtensor.kernels.layout import Array, as_rows, contiguous
 from microtensor.kernels.threads import get_num_threads, jit, jit_both, run, typeof
 
@@ -27,53 +28,6 @@ def _rows_per_block(x: Array) -> int:
 
 
 # ---- parts ----
-
-
-def _exp(x: Any) -> Any:
-    """eˣ for x ≤ 0 (rows are shifted by their maximum), at most 1.1 ulp off; NaN for NaN; 0 at −inf and where
-    eˣ is below the smallest normal number. It vectorises: a call of the C library takes 15 times as long.
-
-    Adding MAGIC = 1.5 · 2^BITS rounds x / ln 2 to an integer n and leaves n in the last bits, from where a
-    shift moves it into the exponent of 2ⁿ. With r = x − n ln 2 (ln 2 in two parts, n · HIGH being exact):
-    eˣ = 2ⁿ (1 + r + r² p(r)), |r| ≤ ln 2 / 2.
-    Source: Cody & Waite 1980, ch. 6. In float32 p is that of Cephes' expf, in float64 the Taylor series.
-    """
-    return _compiled_exp(typeof(x))(x)  # where numba is switched off, the same text as plain Python
-
-
-@overload(_exp, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
-def _compiled_exp(x: Any) -> Any:
-    F: Any
-    I: Any
-    P: tuple[float, ...]
-    if x == types.float32:
-        F, I, BITS, BIAS, MAGIC, LOW = np.float32, np.int32, 23, 127, 12582912.0, -87.33654
-        HIGH, REST = 0.693359375, -2.12194440e-4
-        P = (
-            1.9875691500e-4,
-            1.3981999507e-3,
-            8.3334519073e-3,
-            4.1665795894e-2,
-            1.6666665459e-1,
-            5.0000001201e-1,
-        )
-    else:
-        F, I, BITS, BIAS, MAGIC, LOW = np.float64, np.int64, 52, 1023, 6755399441055744.0, -708.3964
-        HIGH, REST = 0.693147180369123816490, 1.90821492927058770002e-10
-        P = tuple(1 / math.factorial(k) for k in range(13, 1, -1))
-
-    def exp(x: Any) -> Any:
-        shifted = x * F(1.4426950408889634) + F(MAGIC)
-        n = shifted - F(MAGIC)
-        r = x - n * F(HIGH) - n * F(REST)
-        p = F(0)
-        for c in P:  # a tuple: the compiler unrolls this
-            p = p * r + F(c)
-        y = p * (r * r) + r + F(1)
-        two_to_n = I((F(shifted).view(I) + BIAS) << BITS).view(F)
-        return F(0) if x < F(LOW) else y * two_to_n
-
-    return exp
 
 
 def _largest(row: Array) -> Any:
@@ -129,7 +83,7 @@ def _dot(a: Array, b: Array) -> Any:
 def _sum_exp(a: Array, shift: float) -> Any:
     s = a.dtype.type(0)
     for j in range(a.size):
-        s += _exp(a[j] - shift)
+        s += exp(a[j] - shift)
     return s
 
 
@@ -137,7 +91,7 @@ def _sum_exp(a: Array, shift: float) -> Any:
 def _exp_all(e: Array) -> None:
     flat = e.reshape(-1)
     for k in range(flat.size):
-        flat[k] = _exp(flat[k])
+        flat[k] = exp(flat[k])
 
 
 @jit(cache=False)
@@ -235,7 +189,7 @@ def softmax_backward(g: Array, y: Array) -> Array:
 def _log_softmax_block_back(g: Array, y: Array, gx: Array) -> None:
     flat_y, flat_p = y.reshape(-1), gx.reshape(-1)
     for k in range(flat_y.size):
-        flat_p[k] = _exp(flat_y[k])
+        flat_p[k] = exp(flat_y[k])
     for i in range(g.shape[0]):
         s, p = _two_sums(g[i], gx[i])
         for j in range(g.shape[1]):

@@ -42,8 +42,8 @@ COMPILED = not _config.DISABLE_JIT
 
 @functools.cache
 def _digest_of_shared_sources() -> str:
-    shared = ("threads.py", "vectors.py", "columns.py", "tiles.py", "operands.py", "panels.py", "tables.py")
-    sources = [Path(__file__).with_name(name).read_bytes() for name in shared]
+    shared = ["threads", "vectors", "columns", "tiles", "operands", "panels", "tables", "exponential"]
+    sources = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in shared]
     return hashlib.sha256(b"".join(sources)).hexdigest()
 
 
