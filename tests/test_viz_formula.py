@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import microtensor as mt
-from microtensor import engine, viz
+from microtensor import engine, kernels, viz
 from microtensor.viz import formula
 from microtensor.viz.fold import Group, fold
 from microtensor.viz.record import Recorder
@@ -40,7 +40,8 @@ class Truth:
             if self.gradient.get(id(value)) is not None:
                 names[f"d{name}"] = self.gradient_of(value)
         if group.span.key == "dropout":
-            names["keep"] = next(e for e in self.entries if e.op.name == "dropout").saved[0]
+            entry = next(e for e in self.entries if e.op.name == "dropout")
+            names["keep"] = kernels.dropout_keeps(entry.shape, **entry.params)
             names["dropout"] = lambda a, p: a * names["keep"] / (1 - p)
         return names
 

@@ -36,6 +36,10 @@ _HOME = {
     "sgd_rule": "steps",
     "sgd_steps": "steps",
     "sq_sums": "steps",
+    "dropout": "gates",
+    "dropout_keeps": "gates",
+    "relu_backward": "gates",
+    "relu_forward": "gates",
 }
 
 

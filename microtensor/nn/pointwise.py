@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from microtensor import engine, ops
+from microtensor import ops
 from microtensor.nn.checks import check_number, check_tensors, refuse_integers
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor
@@ -170,9 +168,8 @@ def dropout(
     if not training or p == 0.0:
         return input
     refuse_integers("dropout", input)
-    keep = (generator or default_generator).numpy.random(input.shape, np.float32) >= p
-    kept = engine.make(keep, None, None)
-    return _maybe_in_place(input, inplace, lambda x: ops.dropout(x, kept, p=float(p)))
+    seed = int((generator or default_generator).numpy.integers(2**63))
+    return _maybe_in_place(input, inplace, lambda x: ops.dropout(x, p=float(p), seed=seed))
 
 
 def neg_log_sigmoid(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from microtensor import kernels
 from microtensor.engine import op
 from microtensor.ops.fused import softmax
 from microtensor.ops.linalg import matmul
-from microtensor.ops.select import dropout, where
+from microtensor.ops.select import drop, where
 from microtensor.ops.shape import mT
 from microtensor.walk import unbroadcast
 
@@ -42,7 +42,7 @@ def attention_vjp(g, q, k, v, mask, y, stats, *, scale, causal, dropout_p, seed)
 
     def of_mask() -> Any:
         weights, keep = _weights(q, k, mask, scale, causal), _keep(q, k, dropout_p, seed)
-        back = matmul(g, mT(v)) if keep is None else dropout(matmul(g, mT(v)), keep, p=dropout_p)
+        back = matmul(g, mT(v)) if keep is None else drop(matmul(g, mT(v)), keep, dropout_p)
         return unbroadcast(weights * (back - (weights * back).sum(-1, keepdims=True)), mask.shape)
 
     floating = mask is not None and mask.dtype != np.bool_
@@ -52,7 +52,7 @@ def attention_vjp(g, q, k, v, mask, y, stats, *, scale, causal, dropout_p, seed)
 @attention.composite
 def attention_composite(q, k, v, mask, *, scale, causal, dropout_p, seed):
     weights, keep = _weights(q, k, mask, scale, causal), _keep(q, k, dropout_p, seed)
-    return matmul(weights if keep is None else dropout(weights, keep, p=dropout_p), v)
+    return matmul(weights if keep is None else drop(weights, keep, dropout_p), v)
 
 
 @attention.samples

@@ -264,12 +264,29 @@ def erf_vjp(g, x):
 @op("relu", samples=away_from_kinks)
 def relu(x):
     """y = max(0, x)          gradient: g where x > 0, else 0 (0 at the kink, as in PyTorch)"""
-    return np.maximum(x, 0)
+    return kernels.relu_forward(x) if x.dtype.kind == "f" else np.maximum(x, 0)
 
 
 @relu.vjp
 def relu_vjp(g, y):
-    return (where(less_equal(y, 0), 0.0, g),)  # not y > 0: where y is NaN, g stays
+    return (relu_backward(g, y),)
+
+
+@op("relu_backward")
+def relu_backward(g, y):
+    """gx = g unless y ≤ 0, else 0; where y is NaN, g stays: differentiated through its composite."""
+    return kernels.relu_backward(g, y)
+
+
+@relu_backward.composite
+def relu_backward_composite(g, y):
+    return where(less_equal(y, 0), 0.0, g)
+
+
+@relu_backward.samples
+def relu_backward_samples(rng):
+    for (x,), params in one(rng):
+        yield (x, rng.integers(-1, 2, x.shape)), params  # integers: no gradient goes to y
 
 
 @op("abs", label="|x|", samples=away_from_kinks)

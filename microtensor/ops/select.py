@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from microtensor import kernels
 from microtensor.engine import op
 from microtensor.ops.samples import distinct_pairs, dividends
 
@@ -109,28 +110,34 @@ def cast_samples(rng):
     yield (rng.normal(size=(2, 3)),), {"dtype": np.dtype(np.float64)}
 
 
-@op("dropout", broadcasts=True, promotes=slice(0, 1))
-def dropout(x, keep, *, p):
-    """y = x · keep / (1 - p), keep a boolean array that comes in          gradient: g · keep / (1 - p)
+@op("dropout", floats=True)
+def dropout(x, *, p, seed):
+    """y = x / (1 - p) where kept, else 0          gradient: the same of g; the seed says which are kept
 
     Source: Srivastava et al. 2014, §4; scaled in training (inverted), as everywhere today. p = 1 gives zeros.
     """
-    return np.where(keep, x * _kept_scale(p), 0.0)
+    return kernels.dropout(x, p, seed)
 
 
 @dropout.vjp
-def dropout_vjp(g, keep, *, p):
-    return lambda: where(keep, g * _kept_scale(p), 0.0), None
+def dropout_vjp(g, *, p, seed):
+    return (dropout(g, p=p, seed=seed),)
+
+
+@dropout.composite
+def dropout_composite(x, *, p, seed):
+    return drop(x, kernels.dropout_keeps(x.shape, p, seed), p)
+
+
+def drop(x: Any, keep: Any, p: float) -> Any:
+    """x / (1 - p) where keep, an array of booleans, else 0: selected, since 0 · inf would be NaN."""
+    return where(keep, x * (1.0 / (1.0 - p) if p < 1.0 else 0.0), 0.0)
 
 
 @dropout.samples
 def dropout_samples(rng):
-    for x, keep in [((2, 3), (2, 3)), ((2, 4, 3), (4, 1))]:
-        yield (rng.normal(size=x), rng.random(keep) < 0.7), {"p": 0.3}
-
-
-def _kept_scale(p: float) -> float:
-    return 1.0 / (1.0 - p) if p < 1.0 else 0.0
+    for shape, p, seed in [((2, 3), 0.3, 5), ((2, 4, 3), 0.5, 3 << 40), ((), 0.1, 0), ((2, 0), 0.1, 0)]:
+        yield (rng.normal(size=shape),), {"p": p, "seed": seed}
 
 
 @op("remainder", label="%", broadcasts=True, samples=dividends)

@@ -1,0 +1,115 @@
+"""Kernels that let an element through or stop it: ReLU's, and dropout's, whose chance can be repeated."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from microtensor.kernels.layout import Array, contiguous
+from microtensor.kernels.threads import jit, jit_both, run
+
+# ---- ReLU ----
+
+
+def _gate(g: Array, y: Array, out: Array) -> None:
+    zero = g.dtype.type(0)
+    for i in numba.prange(g.size):
+        out[i] = zero if y[i] <= zero else g[i]
+
+
+_gate_kernels = jit_both(_gate)
+
+
+def relu_backward(g: Array, y: Array) -> Array:
+    """gx = 0 where y ≤ 0, else g: where y is NaN, g stays.
+
+    Shapes: g, y (...) → (...)
+    """
+    flat = contiguous(g).reshape(-1)
+    out = np.empty_like(flat)
+    run(0.2 * g.size, *_gate_kernels, flat, contiguous(y).reshape(-1), out)
+    return out.reshape(g.shape)
+
+
+def relu_forward(x: Array) -> Array:
+    """y = 0 where x ≤ 0, else x: a NaN stays.
+
+    Shapes: x (...) → (...)
+    """
+    return relu_backward(x, x)
+
+
+# ---- dropout ----
+
+PIECE = 1 << 16
+"""Elements that share a key: a number of 16 bits counts them, another one the pieces."""
+
+STEP, FIRST, SECOND, WORD = 0x9E3779B1, 0x7FEB352D, 0x846CA68B, 0xFFFFFFFF
+
+
+def mix(x: Any) -> Any:
+    """A number of 32 bits, all of them stirred: numbers that are near each other give unrelated ones.
+
+    Source: Wellons 2018, "Prospecting for Hash Functions" (lowbias32). It is that of columns.py, in uint32,
+    which fills vector registers with twice as many: wider integers would take seven times as long.
+    """
+    U = np.uint32
+    x = U(U(x ^ (x >> U(16))) * U(FIRST))
+    x = U(U(x ^ (x >> U(15))) * U(SECOND))
+    return U(x ^ (x >> U(16)))
+
+
+_mix = jit(cache=False)(mix)
+
+
+@jit(cache=False)
+def _drop_piece(x: Array, y: Array, key: Any, bound: Any, scale: Any) -> None:
+    U, zero = np.uint32, x.dtype.type(0)
+    for j in range(x.size):
+        number = _mix(U(U(U(j) * U(STEP)) ^ key))
+        y[j] = zero if (number >> U(1)) < bound else x[j] * scale
+
+
+def _drop(x: Array, y: Array, keys: Array, bound: Any, scale: float) -> None:
+    factor = x.dtype.type(scale)
+    for piece in numba.prange(keys.size):
+        i = piece * PIECE
+        _drop_piece(x[i : i + PIECE], y[i : i + PIECE], keys[piece], bound, factor)
+
+
+_drop_kernels = jit_both(_drop)
+
+
+def _keys(size: int, seed: int) -> Array:
+    """One for each piece."""
+    pieces = np.arange(-(-size // PIECE), dtype=np.uint32)
+    return np.asarray(mix(mix(pieces ^ np.uint32(seed & WORD)) + np.uint32(seed >> 32 & WORD)))
+
+
+def _bound(p: float) -> np.uint32:
+    """The number of 31 bits from which on an element is kept; of 32 bits, none would drop them all."""
+    return np.uint32(math.ceil(p * 2.0**31))
+
+
+def dropout(x: Array, p: float, seed: int) -> Array:
+    """y = x / (1 − p) where `dropout_keeps`, else 0: the same for the same seed, whoever computes it.
+
+    Shapes: x (...) → (...)
+    Source: Srivastava et al. 2014, §4. Differs: divided in training, not multiplied later.
+    """
+    flat = contiguous(x).reshape(-1)
+    y = np.empty_like(flat)
+    scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
+    run(0.3 * x.size, *_drop_kernels, flat, y, _keys(x.size, seed), _bound(p), scale)
+    return y.reshape(x.shape)
+
+
+def dropout_keeps(shape: tuple[int, ...], p: float, seed: int) -> Array:
+    """Which elements of such an array are kept: where a hash of seed and place is at least p · 2³¹."""
+    size = math.prod(shape)
+    places = np.arange(PIECE, dtype=np.uint32) * np.uint32(STEP)
+    numbers = mix(_keys(size, seed)[:, None] ^ places).reshape(-1)[:size]
+    return np.asarray((numbers >> np.uint32(1)) >= _bound(p)).reshape(shape)
