@@ -7,7 +7,8 @@ each entry only after all of its gradients have arrived. That is the whole topol
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -41,6 +42,22 @@ class _Arrivals(dict[Any, list[Any]]):
         else:  # law 4: the first arrival may be shared with someone else, so the sum is a new array
             waiting[0] = waiting[0] + g
             waiting[1] = type(waiting[0]) is ndarray  # with create_graph it is a tensor: never in place
+
+    def merge(self, node: Any, later: Callable[[], Any]) -> Any:
+        """later(), but None where it places a piece's gradient and that was added to what waits at the node.
+
+        An array of zeros for each of n pieces would take n² work.
+        """
+        if type(later) is not partial or later.func is not engine.registry["put_add"]:
+            return later()
+        waiting = self.get(node)
+        if waiting is None:
+            self.add(node, later(), True)
+        else:
+            if not waiting[1]:
+                waiting[:] = np.array(waiting[0]), True
+            waiting[0][later.keywords["index"]] += later.args[0]
+        return None
 
 
 def walk(
@@ -88,12 +105,12 @@ def walk(
                     continue
                 if useful is None or node in useful or node in goals:
                     if type(gradient) is not ndarray and callable(gradient):
-                        gradient = gradient()
+                        gradient = gradient() if create_graph else arrivals.merge(node, gradient)
                     like = node if type(node) is Entry else node.array  # type: ignore[union-attr]
                     fits = type(gradient) is ndarray and gradient.shape == like.shape
                     if fits and gradient.dtype is like.dtype:
                         add(node, gradient, False)
-                    else:
+                    elif gradient is not None:
                         add(node, *_fit(entry, node, gradient))
             if free and entry.op.keeps_arrays:
                 entry.saved = None

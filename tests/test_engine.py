@@ -259,6 +259,42 @@ def test_gradients_of_grad_do_not_share_memory_with_each_other():
     assert gb.tolist() == [1.0] * 3
 
 
+@pytest.mark.parametrize("order", ["pieces first", "whole first", "whole between"])
+@pytest.mark.parametrize("inner", [False, True])
+def test_gradients_of_pieces_add_up_beside_that_of_the_whole(order, inner, rng):
+    c, d, w = (rng.normal(size=(4, 6)) for _ in range(3))
+    x = leaf(rng.normal(size=(4, 6)))
+    other = leaf(np.zeros((4, 6)))
+    y = x * 2.0 if inner else x
+    whole = lambda: ((y + other) * mt.tensor(w)).sum()  # noqa: E731 — its gradient is one array for y and other
+    left = lambda: (y[:, ::-2] * mt.tensor(c[:, :3])).sum() + (y[1, ..., 2] * 3.0)  # noqa: E731
+    right = lambda: (y[1:, 2:] * mt.tensor(d[1:, 2:])).sum() + (y[None, :, 0] * 5.0).sum()  # noqa: E731
+    terms = {"pieces first": [left, right, whole], "whole first": [whole, left, right]}
+    for term in terms.get(order, [left, whole, right]):
+        term().backward(retain_graph=True)  # each alone …
+    alone, x.grad, other.grad = x.grad.array.copy(), None, None
+    sum(term() for term in terms.get(order, [left, whole, right])).backward()  # … and all in one walk
+    want = w.copy()
+    want[:, ::-2] += c[:, :3]
+    want[1, 2] += 3.0
+    want[1:, 2:] += d[1:, 2:]
+    want[:, 0] += 5.0
+    np.testing.assert_allclose(x.grad.array, want * (2.0 if inner else 1.0), rtol=1e-12)
+    np.testing.assert_allclose(alone, x.grad.array, rtol=1e-12)
+    np.testing.assert_array_equal(other.grad.array, w)
+
+
+def test_the_gradients_of_all_pieces_share_one_array(monkeypatch):
+    made = []
+    forward = ops.put_add.forward
+    monkeypatch.setattr(ops.put_add, "forward", lambda g, **params: made.append(1) or forward(g, **params))
+    x = leaf(np.ones((8, 3)))
+    pieces = [(piece * (i + 1.0)).sum() for i, piece in enumerate((x * 1.0).unbind())]
+    sum(pieces).backward()
+    assert made == [1]
+    assert x.grad.tolist() == [[i + 1.0] * 3 for i in range(8)]
+
+
 # --- versions -----------------------------------------------------------------------------------------------
 
 

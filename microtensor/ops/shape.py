@@ -5,6 +5,7 @@ Many of them are views: they share memory with their input, and its version coun
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,8 @@ def getitem(x, *, index):
 
 @getitem.vjp
 def getitem_vjp(g, x_shape, *, index):
+    if is_basic(index):  # no element is named twice: the walk adds the pieces of x into one array
+        return (partial(put_add, g, index=index, shape=x_shape),)
     return (put_add(g, index=index, shape=x_shape),)
 
 
