@@ -73,24 +73,22 @@ def _drop_piece(x: Array, y: Array, key: Any, bound: Any, scale: Any) -> None:
         y[j] = zero if (number >> U(1)) < bound else x[j] * scale
 
 
-def _drop(x: Array, y: Array, keys: Array, bound: Any, scale: float) -> None:
-    factor = x.dtype.type(scale)
-    for piece in numba.prange(keys.size):
-        i = piece * PIECE
-        _drop_piece(x[i : i + PIECE], y[i : i + PIECE], keys[piece], bound, factor)
+def _drop(x: Array, y: Array, low: Any, high: Any, bound: Any, scale: float) -> None:
+    U, factor = np.uint32, x.dtype.type(scale)
+    for piece in numba.prange((x.size + PIECE - 1) // PIECE):
+        i, key = piece * PIECE, _mix(U(_mix(U(U(piece) ^ low)) + high))
+        _drop_piece(x[i : i + PIECE], y[i : i + PIECE], key, bound, factor)
 
 
 _drop_kernels = jit_both(_drop)
 
 
-def _keys(size: int, seed: int) -> Array:
-    """One for each piece."""
-    pieces = np.arange(-(-size // PIECE), dtype=np.uint32)
-    return np.asarray(mix(mix(pieces ^ np.uint32(seed & WORD)) + np.uint32(seed >> 32 & WORD)))
+def _halves(seed: int) -> tuple[np.uint32, np.uint32]:
+    return np.uint32(seed & WORD), np.uint32(seed >> 32 & WORD)
 
 
 def _bound(p: float) -> np.uint32:
-    """The number of 31 bits from which on an element is kept; of 32 bits, none would drop them all."""
+    """The number of 31 bits from which on an element is kept: 2³¹ drops them all, and fits uint32."""
     return np.uint32(math.ceil(p * 2.0**31))
 
 
@@ -103,13 +101,14 @@ def dropout(x: Array, p: float, seed: int) -> Array:
     flat = contiguous(x).reshape(-1)
     y = np.empty_like(flat)
     scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
-    run(0.3 * x.size, *_drop_kernels, flat, y, _keys(x.size, seed), _bound(p), scale)
+    run(0.3 * x.size, *_drop_kernels, flat, y, *_halves(seed), _bound(p), scale)
     return y.reshape(x.shape)
 
 
 def dropout_keeps(shape: tuple[int, ...], p: float, seed: int) -> Array:
     """Which elements of such an array are kept: where a hash of seed and place is at least p · 2³¹."""
-    size = math.prod(shape)
+    size, (low, high) = math.prod(shape), _halves(seed)
     places = np.arange(PIECE, dtype=np.uint32) * np.uint32(STEP)
-    numbers = mix(_keys(size, seed)[:, None] ^ places).reshape(-1)[:size]
+    keys = mix(mix(np.arange(-(-size // PIECE), dtype=np.uint32) ^ low) + high)
+    numbers = mix(keys[:, None] ^ places).reshape(-1)[:size]
     return np.asarray((numbers >> np.uint32(1)) >= _bound(p)).reshape(shape)
