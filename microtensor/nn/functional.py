@@ -10,7 +10,7 @@ import numpy as np
 from microtensor import engine, ops
 from microtensor.nn.checks import (
     check_broadcast,
-    check_mask,
+    check_mask as check_mask,  # models use it; PyTorch has no such name, so it is not in __all__
     check_number,
     check_tensors,
     refuse_integers,
@@ -43,7 +43,6 @@ from microtensor.tensor import Tensor
 
 __all__ = [
     "binary_cross_entropy_with_logits",
-    "check_mask",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
