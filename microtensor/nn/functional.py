@@ -10,10 +10,12 @@ import numpy as np
 from microtensor import engine, ops
 from microtensor.nn.checks import (
     check_broadcast,
-    check_mask as check_mask,  # models use it; PyTorch has no such name, so it is not in __all__
     check_number,
     check_tensors,
     refuse_integers,
+)
+from microtensor.nn.checks import (
+    check_mask as check_mask,  # models use it; PyTorch has no such name, so it is not in __all__
 )
 from microtensor.nn.losses import (
     binary_cross_entropy_with_logits,
