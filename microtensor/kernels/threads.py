@@ -22,6 +22,8 @@ import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.registry import cpu_target
 
+from microtensor.kernels import notice
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _config: Any = numba.config  # numba has types for some of its names in some versions: treat all as untyped
@@ -38,6 +40,8 @@ PARALLEL_FROM = 30_000
 
 
 COMPILED = not _config.DISABLE_JIT
+if COMPILED and not os.environ.get("MICROTENSOR_QUIET"):
+    notice.tell_when_compiling()
 
 
 @functools.cache
