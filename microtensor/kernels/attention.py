@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from microtensor.kernels.attention_tiles import KEYS, QUERIES, backward_kernels, forward_kernels
+from microtensor.kernels.attention_tiles import KEYS, QUERIES, backward, forward
 from microtensor.kernels.columns import STEP, WORD, mix
+from microtensor.kernels.driver import in_tasks
 from microtensor.kernels.layout import Array
 from microtensor.kernels.threads import compiled, get_num_threads, run
 from microtensor.kernels.vectors import NV, VECTOR_BYTES
@@ -30,7 +31,7 @@ def _code(dtype: np.dtype[Any], kernel: Any, gradients: bool) -> Callable[..., N
     arguments = [read, read, read, flat, read if gradients else written, stats, flat, integers]
     if gradients:
         arguments = [read, *arguments, written, written, written]
-    return compiled(kernel, (*arguments, *rooms, types.Array(types.uint32, 2, "C")))
+    return compiled(kernel, (*[types.int64] * 3, *arguments, *rooms, types.Array(types.uint32, 2, "C")))
 
 
 class _Rooms(threading.local):
@@ -122,16 +123,13 @@ def _work(shape: tuple[int, ...], widths: int, causal: bool) -> float:
 
 
 def _run(
-    kernels: tuple[Any, Any], gradients: bool, work: float, pieces: int, widths: tuple[int, int], *arrays: Any
+    kernel: Any, gradients: bool, work: float, pieces: int, widths: tuple[int, int], *arrays: Any
 ) -> None:
-    def with_tasks(kernel: Any, tasks: int) -> Callable[..., None]:
-        code = _code(arrays[0].dtype, kernel, gradients)
-        return lambda: code(*arrays, *_rooms(arrays[0].dtype, tasks, *widths))
+    def with_tasks(tasks: int) -> None:
+        rooms = _rooms(arrays[0].dtype, tasks, *widths)
+        in_tasks(_code(arrays[0].dtype, kernel, gradients), tasks, *arrays, *rooms)
 
-    serial, parallel = kernels
-    if pieces < 2:
-        work = 0
-    run(work, lambda: with_tasks(serial, 1)(), lambda: with_tasks(parallel, get_num_threads())())
+    run(work if pieces > 1 else 0, lambda: with_tasks(1), lambda: with_tasks(get_num_threads()))
 
 
 def attention_keeps(shape: tuple[int, ...], p: float, seed: int) -> Array:
@@ -170,7 +168,7 @@ def attention_forward(
         q, k = _wide(q), _wide(k)
     bias, constants, options = _settings(shape, _mask_of(mask, lead), q.dtype, scale, causal, dropout_p, seed)
     pieces = shape[0] * shape[1] * -(-T // QUERIES)
-    _run(forward_kernels, False, _work(shape, D + E, causal), pieces, (max(D, 1), E),
+    _run(forward, False, _work(shape, D + E, causal), pieces, (max(D, 1), E),
          q, k, v, bias, y, stats, constants, options)  # fmt: skip
     return y.reshape(*lead, T, E), stats
 
@@ -193,7 +191,7 @@ def attention_backward(
     dk, dv = (_like(x, (chunks * X, *x.shape[1:]), q.dtype) for x in (k, v))
     dk[...], dv[...] = 0, 0
     bias, constants, options = _settings(shape, _mask_of(mask, lead), q.dtype, scale, causal, dropout_p, seed)
-    _run(backward_kernels, True, 2.5 * _work(shape, D + E, causal), X * Y * chunks, (max(D, 1), E),
+    _run(backward, True, 2.5 * _work(shape, D + E, causal), X * Y * chunks, (max(D, 1), E),
          g, q, k, v, bias, y, stats, constants, options, dq, dk, dv)  # fmt: skip
     if chunks > 1:
         dk, dv = (x.reshape(chunks, X, *x.shape[1:]).sum(0) for x in (dk, dv))

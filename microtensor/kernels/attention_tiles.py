@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from microtensor.kernels.columns import (
     WORD,
+    address_of,
     clear,
     dot_rows,
     drop,
@@ -24,12 +24,14 @@ from microtensor.kernels.columns import (
     scale_rows,
     scores,
     scores_back,
+    start_of,
     stay_apart,
     weights,
     weights_again,
 )
+from microtensor.kernels.driver import again
 from microtensor.kernels.layout import Array
-from microtensor.kernels.threads import jit, jit_both
+from microtensor.kernels.threads import jit
 from microtensor.kernels.tiles import tile_edge, tile_full
 from microtensor.kernels.vectors import MR, NV, VECTOR_BYTES, transpose_square
 
@@ -43,24 +45,10 @@ FROM: Any = np.int64(2)
 FAR = 1 << 40  # a diagonal so far away that causality leaves all
 MASKED, X_STEP, Y_STEP, T_STEP, CAUSAL, BOUND, SEED, SEED_2 = range(8)  # places in `options`
 BEFORE, TOP, TOTAL, FACTOR, DELTA = range(5)  # rows of `numbers`, one of each for each query of a block
-mixed: Any = jit(cache=False)(mix)
+mixed: Any = jit(inline=True)(mix)
 
 
-@jit(cache=False)
-def _start(x: Array) -> int:
-    """The address of x."""
-    address: int = x.ctypes.data + WRITE
-    return address
-
-
-@jit(cache=False)
-def _address(x: Array, i: int, j: int, k: int) -> int:
-    """Of x[i, j, k]."""
-    address: int = x.ctypes.data + i * x.strides[0] + j * x.strides[1] + k * x.strides[2]
-    return address
-
-
-@jit(cache=False)
+@jit(entry=False)
 def _product(
     like: Array, a: int, rs: int, cs: int, b: int, bs: int, c: int, ldc: int,
     M: int, K: int, N: int, add: int, part: int, diagonal: int,
@@ -90,7 +78,7 @@ def _product(
                 tile_edge(like, ai, rs, cs, bi + at, bs, ci + at, ldc, terms, height, N - j, add)
 
 
-@jit(cache=False)
+@jit(entry=False)
 def _transpose(like: Array, source: int, stride: int, rows: int, columns: int, out: int) -> None:
     """out[c, r] = source[r, c]; right of r = rows, up to a whole panel, the last row again or anything."""
     stay_apart(like)
@@ -106,7 +94,7 @@ def _transpose(like: Array, source: int, stride: int, rows: int, columns: int, o
 # ---- masks ----
 
 
-@jit(cache=False)
+@jit(entry=False)
 def _key_count(bias: Array, options: Array, x: int, y: int, i: int, queries: int, keys: int) -> int:
     """How many keys the block of queries from i on must visit: behind them all is hidden. At least one."""
     n, last, step = min(keys, i + queries) if options[CAUSAL] else keys, 1, options[T_STEP]
@@ -121,30 +109,29 @@ def _key_count(bias: Array, options: Array, x: int, y: int, i: int, queries: int
     return last
 
 
-@jit(cache=False)
+@jit(entry=False)
 def _mask(
     bias: Array, options: Array, x: int, y: int, i: int, j: int, queries: int, n: int, diagonal: int,
     constants: Array, tile: Array,
 ) -> tuple[int, int]:  # fmt: skip
     """Addresses of the bias of n keys, and of a tile or 0: a mask that is one for all queries is a row."""
-    stay_apart(bias)
     size, step = bias.itemsize, options[T_STEP]
     NR = NV * (VECTOR_BYTES // size)
-    none = _start(constants) + NR * NR * size
-    start = _start(bias) + (x * options[X_STEP] + y * options[Y_STEP] + i * step + j) * size
+    none = start_of(constants) + NR * NR * size
+    start = start_of(bias) + (x * options[X_STEP] + y * options[Y_STEP] + i * step + j) * size
     if not options[MASKED]:
         return none, 0
     if step == 0:
         return start, 0
-    _transpose(tile, start, step * size, queries, n, _start(tile))
+    _transpose(tile, start, step * size, queries, n, start_of(tile))
     for p in range(0, queries, NR):
         for key in range(max(0, p - diagonal), min(n, p - diagonal + NR)):
             for r in range(p, min(queries, key + diagonal)):
                 tile[key, r] = -np.inf
-    return none, _start(tile)
+    return none, start_of(tile)
 
 
-@jit(cache=False)
+@jit(entry=False)
 def _set_row_keys(row_keys: Array, options: Array, item: int, i: int) -> None:
     """The part of the dropout's counter that says seed, batch item and head, and query."""
     head = mixed((mixed((item & WORD) ^ options[SEED]) + options[SEED_2]) & WORD)
@@ -152,7 +139,7 @@ def _set_row_keys(row_keys: Array, options: Array, item: int, i: int) -> None:
         row_keys[r] = mixed(((i + r) & WORD) ^ head)
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _diagonal(options: Array, i: int, j: int, n: int) -> int:
     """Where n keys from j on meet the queries from i on: row k of a tile is for queries ≥ k + diagonal."""
     return j - i if options[CAUSAL] and j + n - 1 > i else -FAR
@@ -161,19 +148,18 @@ def _diagonal(options: Array, i: int, j: int, n: int) -> int:
 # ---- forward ----
 
 
-@jit(cache=False)
+@jit(entry=False)
 def _softmax_panel(
     s: Array, p: int, n: int, diagonal: int, keys: int, tile: int, constants: Array, numbers: Array
 ) -> int:
     """Online softmax down the columns of a panel of queries; how many keys it may see."""
-    stay_apart(s)
     size = s.itemsize
     NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
-    at, triangle = _start(s) + p * size, _start(constants)
+    at, triangle = start_of(s) + p * size, start_of(constants)
     scale = triangle + (NR * NR + KEYS) * size
     seen = min(n, max(0, p + NR - diagonal))
     free = min(seen, max(0, p - diagonal))
-    row = _start(numbers) + p * size
+    row = start_of(numbers) + p * size
     before, top, total = row + BEFORE * ld, row + TOP * ld, row + TOTAL * ld
     for i in range(p, p + NR):
         numbers[BEFORE, i] = numbers[TOP, i]
@@ -187,36 +173,35 @@ def _softmax_panel(
     return seen
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _forward_block(
     q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array, options: Array,
     x: int, h: int, i: int, tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
 ) -> None:  # fmt: skip
     """One block of queries against all of its keys."""
-    stay_apart(y)
     size, D, E = y.itemsize, q.shape[3], v.shape[3]
     NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
-    s, tile, out = tiles[0], tiles[2], _start(rows)
+    s, tile, out = tiles[0], tiles[2], start_of(rows)
     queries = min(QUERIES, q.shape[2] - i)
     width = (queries + NR - 1) // NR * NR
     numbers[TOP], numbers[TOTAL] = -np.inf, 0
-    _transpose(s, _address(q, x, h, i), q.strides[2], queries, D, _start(panels))
+    _transpose(s, address_of(q, x, h, i), q.strides[2], queries, D, start_of(panels))
     if options[BOUND]:
         _set_row_keys(row_keys, options, x * q.shape[1] + h, i)
     last = _key_count(bias, options, x, h, i, queries, k.shape[2])
     for j in range(0, last, KEYS):
         n = min(KEYS, last - j)
         diagonal = _diagonal(options, i, j, n)
-        _product(s, _address(k, x, h, j), k.strides[2], size, _start(panels), ld, _start(s), ld,
+        _product(s, address_of(k, x, h, j), k.strides[2], size, start_of(panels), ld, start_of(s), ld,
                  n, D, width, WRITE, COLUMNS, diagonal)  # fmt: skip
         keys, mask = _mask(bias, options, x, h, i, j, queries, n, diagonal, constants, tile)
         for p in range(0, width, NR):
             seen = _softmax_panel(s, p, n, diagonal, keys, mask, constants, numbers)
             if options[BOUND]:
-                drop(s, _start(s) + p * size, ld, seen, _start(row_keys) + p * 4, j, options[BOUND])
+                drop(s, start_of(s) + p * size, ld, seen, start_of(row_keys) + p * 4, j, options[BOUND])
         if j:
-            scale_rows(s, out, E * size, queries, E, _start(numbers) + BEFORE * ld, out, E * size)
-        _product(s, _start(s), size, ld, _address(v, x, h, j), v.strides[2], out, E * size,
+            scale_rows(s, out, E * size, queries, E, start_of(numbers) + BEFORE * ld, out, E * size)
+        _product(s, start_of(s), size, ld, address_of(v, x, h, j), v.strides[2], out, E * size,
                  queries, n, E, j, UNTIL, diagonal)  # fmt: skip
     kept = constants[NR * NR + KEYS + 1]
     for r in range(queries):
@@ -224,17 +209,21 @@ def _forward_block(
         stats[0, x, h, i + r] = 0 if top == -np.inf else top
         stats[1, x, h, i + r] = 0 if total == 0 else 1 / total
         numbers[FACTOR, r] = stats[1, x, h, i + r] * kept
-    factors = _start(numbers) + FACTOR * ld
-    scale_rows(s, out, E * size, queries, E, factors, _address(y, x, h, i), y.strides[2])
+    factors = start_of(numbers) + FACTOR * ld
+    scale_rows(s, out, E * size, queries, E, factors, address_of(y, x, h, i), y.strides[2])
 
 
-@jit(cache=False)
-def _forward_task(
+@jit(lean=True)
+def forward(
+    task: int, tasks: int, driver: int,
     q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array, options: Array,
-    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array, task: int,
+    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
 ) -> None:  # fmt: skip
     """A task's share of the blocks."""
-    blocks, tasks = (q.shape[2] + QUERIES - 1) // QUERIES, tiles.shape[0]
+    if task < 0:
+        again(tasks, driver)
+        return
+    blocks = (q.shape[2] + QUERIES - 1) // QUERIES
     pieces = q.shape[0] * q.shape[1] * blocks
     for piece in range(pieces * task // tasks, pieces * (task + 1) // tasks):
         item, block = piece // blocks, piece % blocks
@@ -246,34 +235,23 @@ def _forward_task(
         )  # fmt: skip
 
 
-def _forward(
-    q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array, options: Array,
-    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
-) -> None:  # fmt: skip
-    for task in prange(tiles.shape[0]):
-        _forward_task(
-            q, k, v, bias, y, stats, constants, options, tiles, panels, rows, numbers, row_keys, task
-        )
-
-
 # ---- backward ----
 
 
-@jit(cache=False)
+@jit(entry=False)
 def _softmax_panel_back(
     s: Array, d: Array, p: int, j: int, n: int, diagonal: int, keys: int, tile: int, constants: Array,
     numbers: Array, row_keys: Array, bound: int,
 ) -> None:  # fmt: skip
     """For a panel of queries: S becomes the weights, D the gradient of the scores."""
-    stay_apart(s)
     size = s.itemsize
     NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
-    at, back, triangle = _start(s) + p * size, _start(d) + p * size, _start(constants)
+    at, back, triangle = start_of(s) + p * size, start_of(d) + p * size, start_of(constants)
     scale = triangle + (NR * NR + KEYS) * size
     seen = min(n, max(0, p + NR - diagonal))
     free = min(seen, max(0, p - diagonal))
-    row = _start(numbers) + p * size
-    top, delta, chance = row + TOP * ld, row + DELTA * ld, _start(row_keys) + p * 4
+    row = start_of(numbers) + p * size
+    top, delta, chance = row + TOP * ld, row + DELTA * ld, start_of(row_keys) + p * 4
     if tile:
         weights_again(s, at, ld, seen, scale, keys, tile + p * size, ld, top)
     else:
@@ -289,41 +267,39 @@ def _softmax_panel_back(
     clear(s, back + seen * ld, ld, min(n - seen, MR))
 
 
-@jit(cache=False)
+@jit(entry=False)
 def _rows_back(
     g: Array, y: Array, stats: Array, kept: float, x: int, h: int, i: int, queries: int, rows: Array,
     numbers: Array,
 ) -> None:  # fmt: skip
     """rows = G · kept/Σ exp, delta = (Σ G·Y)/Σ exp: the softmax's division, done once for all keys."""
-    stay_apart(rows)
     size, E = g.itemsize, g.shape[3]
     for r in range(queries):
         numbers[TOP, r] = stats[0, x, h, i + r]
         numbers[FACTOR, r] = stats[1, x, h, i + r] * kept
-    factors = _start(numbers) + FACTOR * QUERIES * size
-    delta = _start(numbers) + DELTA * QUERIES * size
-    source = _address(g, x, h, i)
-    dot_rows(g, source, g.strides[2], _address(y, x, h, i), y.strides[2], queries, E, delta)
-    scale_rows(g, source, g.strides[2], queries, E, factors, _start(rows), E * size)
+    factors = start_of(numbers) + FACTOR * QUERIES * size
+    delta = start_of(numbers) + DELTA * QUERIES * size
+    source = address_of(g, x, h, i)
+    dot_rows(g, source, g.strides[2], address_of(y, x, h, i), y.strides[2], queries, E, delta)
+    scale_rows(g, source, g.strides[2], queries, E, factors, start_of(rows), E * size)
     for r in range(queries):
         numbers[DELTA, r] *= stats[1, x, h, i + r]
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _backward_block(
     g: Array, q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array,
     options: Array, dq: Array, dk: Array, dv: Array, x: int, h: int, i: int, part: int,
     tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
 ) -> None:  # fmt: skip
     """One block of queries against all of its keys: dQ of the block; what it adds to dK and dV."""
-    stay_apart(y)
     size, D, E = y.itemsize, q.shape[3], v.shape[3]
     NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
     s, d, tile = tiles[0], tiles[1], tiles[2]
-    S, dS, out = _start(s), _start(d), _start(rows)
+    S, dS, out = start_of(s), start_of(d), start_of(rows)
     queries = min(QUERIES, q.shape[2] - i)
     width = (queries + NR - 1) // NR * NR
-    qT, gT, q_rows = _start(panels), _start(panels) + D * ld, _address(q, x, h, i)
+    qT, gT, q_rows = start_of(panels), start_of(panels) + D * ld, address_of(q, x, h, i)
     _rows_back(g, y, stats, constants[NR * NR + KEYS + 1], x, h, i, queries, rows, numbers)
     _transpose(s, q_rows, q.strides[2], queries, D, qT)
     _transpose(s, out, E * size, queries, E, gT)
@@ -333,27 +309,31 @@ def _backward_block(
     for j in range(0, last, KEYS):
         n = min(KEYS, last - j)
         at = _diagonal(options, i, j, n)
-        k_rows, v_rows = _address(k, x, h, j), _address(v, x, h, j)
+        k_rows, v_rows = address_of(k, x, h, j), address_of(v, x, h, j)
         _product(s, k_rows, k.strides[2], size, qT, ld, S, ld, n, D, width, WRITE, COLUMNS, at)  # K Qᵀ
         _product(s, v_rows, v.strides[2], size, gT, ld, dS, ld, n, E, width, WRITE, COLUMNS, at)  # V Gᵀ
         keys, mask = _mask(bias, options, x, h, i, j, queries, n, at, constants, tile)
         for p in range(0, width, NR):
             _softmax_panel_back(s, d, p, j, n, at, keys, mask, constants, numbers, row_keys, options[BOUND])
-        dv_rows, dk_rows = _address(dv, part + x, h, j), _address(dk, part + x, h, j)
+        dv_rows, dk_rows = address_of(dv, part + x, h, j), address_of(dk, part + x, h, j)
         _product(s, S, ld, size, out, E * size, dv_rows, dv.strides[2], n, queries, E, ADD, FROM, at)
         _product(s, dS, ld, size, q_rows, q.strides[2], dk_rows, dk.strides[2], n, queries, D, ADD, FROM, at)
-        _product(s, dS, size, ld, k_rows, k.strides[2], _address(dq, x, h, i), dq.strides[2],
+        _product(s, dS, size, ld, k_rows, k.strides[2], address_of(dq, x, h, i), dq.strides[2],
                  queries, n, D, j, UNTIL, at)  # fmt: skip
 
 
-@jit(cache=False)
-def _backward_task(
+@jit(lean=True)
+def backward(
+    task: int, tasks: int, driver: int,
     g: Array, q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array,
     options: Array, dq: Array, dk: Array, dv: Array,
-    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array, task: int,
+    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
 ) -> None:  # fmt: skip
     """A task's share of the matrices, or of the chunks that they are cut into."""
-    chunks, tasks = dk.shape[0] // k.shape[0], tiles.shape[0]
+    if task < 0:
+        again(tasks, driver)
+        return
+    chunks = dk.shape[0] // k.shape[0]
     pieces = q.shape[0] * q.shape[1] * chunks
     for piece in range(pieces * task // tasks, pieces * (task + 1) // tasks):
         item, chunk = piece // chunks, piece % chunks
@@ -363,19 +343,3 @@ def _backward_task(
                 item // q.shape[1], item % q.shape[1], i, chunk * k.shape[0],
                 tiles[task], panels[task], rows[task], numbers[task], row_keys[task],
             )  # fmt: skip
-
-
-def _backward(
-    g: Array, q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array,
-    options: Array, dq: Array, dk: Array, dv: Array,
-    tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
-) -> None:  # fmt: skip
-    for task in prange(tiles.shape[0]):
-        _backward_task(
-            g, q, k, v, bias, y, stats, constants, options, dq, dk, dv,
-            tiles, panels, rows, numbers, row_keys, task,
-        )  # fmt: skip
-
-
-forward_kernels = jit_both(_forward)
-backward_kernels = jit_both(_backward)

@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core.cgutils import alloca_once_value, for_range
+from numba import types
+from numba.core.cgutils import alloca_once_value, for_range, unpack_tuple
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 from microtensor.kernels.layout import Array
+from microtensor.kernels.threads import COMPILED
 from microtensor.kernels.vectors import (
     I32,
     I64,
@@ -25,7 +29,9 @@ from microtensor.kernels.vectors import (
     _Vectors,
 )
 
-_alloca: Any = alloca_once_value  # numba has no types for it
+_alloca: Any = alloca_once_value  # numba has no types for these
+_array: Any = make_array
+_unpacked: Any = unpack_tuple
 
 
 def _panel(like: Array, address: int, ld: int, n: int) -> Array:
@@ -43,6 +49,41 @@ def _number(like: Array, address: int) -> Any:
 
 def _constant(vectors: _Vectors, x: float) -> Any:
     return ir.Constant(vectors.type, [x] * vectors.lanes)
+
+
+# --- addresses ---------------------------------------------------------------------------------------------
+
+
+def _start_of(x: Array) -> int:
+    """The address of x."""
+    address: int = x.ctypes.data
+    return address
+
+
+def _address_of(x: Array, i: int, j: int, k: int) -> int:
+    """The address of x[i, j, k]."""
+    return _start_of(x) + i * x.strides[0] + j * x.strides[1] + k * x.strides[2]
+
+
+def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    x = _array(signature.args[0])(context, builder, arguments[0])
+    address = builder.ptrtoint(x.data, I64)
+    for index, stride in zip(arguments[1:], _unpacked(builder, x.strides), strict=False):
+        address = builder.add(address, builder.mul(index, stride))
+    return address
+
+
+def _typed_start(typing: Any, x: Any) -> Any:
+    return types.int64(x), _address
+
+
+def _typed_address(typing: Any, x: Any, i: Any, j: Any, k: Any) -> Any:
+    return types.int64(x, *[types.int64] * 3), _address
+
+
+# functions of their own would be compiled anew for each kind of array
+start_of: Any = intrinsic(_typed_start) if COMPILED else _start_of
+address_of: Any = intrinsic(_typed_address) if COMPILED else _address_of
 
 
 # --- eˣ -----------------------------------------------------------------------------------------------------

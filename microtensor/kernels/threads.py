@@ -46,7 +46,7 @@ if COMPILED and not os.environ.get("MICROTENSOR_QUIET"):
 
 @functools.cache
 def _digest_of_shared_sources() -> str:
-    shared = ["threads", "vectors", "columns", "tiles", "operands", "panels", "tables", "exponential"]
+    shared = "threads", "driver", "vectors", "columns", "tiles", "operands", "panels", "tables", "exponential"
     sources = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in shared]
     return hashlib.sha256(b"".join(sources)).hexdigest()
 
@@ -95,27 +95,59 @@ def cpu_features() -> frozenset[str]:
 @overload
 def jit(function: F) -> F: ...
 @overload
-def jit(*, parallel: bool = ..., fastmath: bool = ..., cache: bool = ...) -> Callable[[F], F]: ...
+def jit(
+    *,
+    parallel: bool = ...,
+    fastmath: bool = ...,
+    cache: bool = ...,
+    entry: bool = ...,
+    lean: bool = ...,
+    inline: bool = ...,
+) -> Callable[[F], F]: ...
 def jit(
     function: Callable[..., Any] | None = None,
     *,
     parallel: bool = False,
     fastmath: bool = False,
     cache: bool = True,
+    entry: bool = True,
+    lean: bool = False,
+    inline: bool = False,
 ) -> Any:
     """Compiles a kernel on its first call, or loads it from disk.
 
     parallel: `numba.prange` loops use all cores. fastmath: allows the `FASTMATH` subset.
     cache: False for a helper that is only called by other kernels of its file: their files contain it.
+    entry: False for such a helper if Python never calls it: half of its compile time is for Python's objects.
+    lean: no reference counts, no way to be called by address: two fifths less to compile, for a kernel that
+    makes no arrays but slices. A helper with entry=False is so, too.
+    inline: such a helper becomes text of its callers. A large one that is called once compiles in half the
+    time, because LLVM takes what a function calls through all its passes again.
     """
     if function is None:
-        return lambda f: jit(f, parallel=parallel, fastmath=fastmath, cache=cache)  # type: ignore[call-overload]
+        return functools.partial(
+            jit,
+            parallel=parallel,
+            fastmath=fastmath,
+            cache=cache,
+            entry=entry,
+            lean=lean,
+            inline=inline,
+        )
     if not COMPILED:
         return np.errstate(all="ignore")(function)  # IEEE without warnings, as compiled
     assumed = sorted(FASTMATH) if fastmath else []
-    options = {"error_model": "numpy", "parallel": parallel, "fastmath": set(assumed) or False}
+    options = {
+        "error_model": "numpy",
+        "parallel": parallel,
+        "fastmath": set(assumed) or False,
+        "inline": "always" if inline else "never",
+        "no_cpython_wrapper": not entry,
+        "no_cfunc_wrapper": lean or not entry,
+        "_nrt": not lean and entry,
+    }
     kernel = _njit(**options)(function)
-    if cache:
+    if cache and entry and not inline:
         with contextlib.suppress(RuntimeError, OSError):  # no writable directory, or the source is no file
             kernel._cache = _SoftCache(function, {**options, "fastmath": assumed})
     return kernel
