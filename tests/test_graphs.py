@@ -112,7 +112,8 @@ VIEWS = {  # every tensor is (rows, N), also after these
 }
 
 
-AGO = st.integers(0, 7) | st.integers(-LEAVES, -1)  # counted from the newest: graphs grow deep; or a leaf
+NEWEST = st.integers(0, 7)  # which tensor, counted from the newest: graphs grow deep
+AGO = NEWEST | st.integers(-LEAVES, -1)  # or a leaf
 BUILDING = [
     *(("unary", name) for name in sorted(UNARY)),
     *(("binary", name) for name in 2 * sorted(BINARY)),
@@ -226,18 +227,21 @@ class Graphs(RuleBasedStateMachine):
     # --- changing in place ----------------------------------------------------------------------------------
 
     @rule(
-        a=AGO,
+        a=NEWEST,
         b=AGO,
         name=st.sampled_from(sorted(CHANGES)),
         recording=RECORDING,
-        alias=st.sampled_from([False, False, False, True]),
+        by=st.sampled_from(["itself", "itself", "a detached alias", "a view", "itself, beside a view"]),
     )
-    def change(self, a, b, name, recording, alias):
+    def change(self, a, b, name, recording, by):
         a, b, self.recording = self.ago(a), self.ago(b), recording
         if len(b.places) > len(a.places):
             a, b = b, a
-        if alias:  # behind the tape's back
+        if by == "a detached alias":  # behind the tape's back
             self.detach(a)
+        elif by != "itself":
+            self.view(a, "upside down")
+        if by.startswith("a "):
             a = self.all[-1]
         ours, function, differential = CHANGES[name]
         if self.recording and a.track.leaf:
