@@ -19,7 +19,7 @@ from models import DecoderLayer, MultiHeadAttention, causal_mask
 
 
 def leaf(*shape: int) -> mt.Tensor:
-    return mt.randn(*shape, requires_grad=True)
+    return mt.randn(shape, requires_grad=True)
 
 
 def attention(**options: Any) -> MultiHeadAttention:
