@@ -33,13 +33,12 @@ def _sum_and_squares(a: Array) -> Any:
 
 
 @jit(fastmath=True, cache=False)
-def _projections(g: Array, w: Array, x: Array, about: Any, off: Any) -> Any:
-    """Σ g w and Σ g w d, where d = (x − about) − off is the row's difference to its mean"""
+def _projections(g: Array, w: Array, h: Array) -> Any:
+    """Σ g w and Σ g w h"""
     s = q = g.dtype.type(0)
     for j in range(g.size):
-        gw = g[j] * w[j]
-        s += gw
-        q += gw * ((x[j] - about) - off)
+        s += g[j] * w[j]
+        q += g[j] * w[j] * h[j]
     return s, q
 
 
@@ -96,13 +95,14 @@ def _layer_norm_block_back(
     gb[:] = 0
     for i in range(x.shape[0]):
         about, off, r = mean[i, 0], mean[i, 1], rstd[i]
-        s, q = _projections(g[i], w, x[i], about, off)
-        s, q = s / C, q * r / C
         for j in range(x.shape[1]):
-            h = ((x[i, j] - about) - off) * r  # of the normalised row
-            gw[j] += g[i, j] * h
+            gx[i, j] = ((x[i, j] - about) - off) * r  # the normalised row, for the moment
+        s, q = _projections(g[i], w, gx[i])
+        s, q = s / C, q / C
+        for j in range(x.shape[1]):
+            gw[j] += g[i, j] * gx[i, j]
             gb[j] += g[i, j]
-            gx[i, j] = r * (g[i, j] * w[j] - s - h * q)
+            gx[i, j] = r * (g[i, j] * w[j] - s - gx[i, j] * q)
 
 
 def _layer_norm_back(
