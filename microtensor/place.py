@@ -62,6 +62,6 @@ def mark_all_changed(versions: Iterable[list[Any]]) -> None:
 def warn(text: str) -> None:
     """A UserWarning at the line of the user's code that called us, however deep in this package we are."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame.f_back is not None and _inside[frame.f_code.co_filename]:
         frame, level = frame.f_back, level + 1
     warnings.warn(text, UserWarning, stacklevel=level)
