@@ -44,20 +44,19 @@ class KeyValueCache:
                 f"take a new cache for another batch"
             )
         if kept is None or end > kept[0].shape[2]:
-            kept = self._layers[layer] = (
-                self._grown(kept, end, key),
-                self._grown(kept and kept[::-1], end, value),
-            )
+            old_key, old_value = kept or (None, None)
+            kept = self._grown(old_key, end, key), self._grown(old_value, end, value)
+            self._layers[layer] = kept
         for memory, new in zip(kept, (key, value), strict=True):
             memory[:, :, self.length : end] = new
         return kept[0][:, :, :end], kept[1][:, :, :end]
 
-    def _grown(self, kept: tuple[Tensor, Tensor] | None, end: int, like: Tensor) -> Tensor:
-        """Twice the room that is needed, with what was kept (the first of the pair) in it."""
+    def _grown(self, old: Tensor | None, end: int, like: Tensor) -> Tensor:
+        """Twice the room that is needed, with what was kept so far in it."""
         B, H, _, D = like.shape
         memory = mt.empty(B, H, max(2 * end, 64), D, dtype=like.dtype)
-        if kept is not None:
-            memory[:, :, : self.length] = kept[0][:, :, : self.length]
+        if old is not None:
+            memory[:, :, : self.length] = old[:, :, : self.length]
         return memory
 
     def advance(self, T: int) -> None:
