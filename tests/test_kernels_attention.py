@@ -145,6 +145,23 @@ def test_hidden_keys_get_no_gradient_and_matter_not(rng):
     assert_close(both(arrays, mask, u)[0][0], y, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_keys_that_blocks_of_queries_meet_in_parts_get_their_gradients(causal, rng, monkeypatch):
+    room = kernel._like
+
+    def spoiled(*args):  # fresh memory holds anything
+        x = room(*args)
+        x[...] = np.nan
+        return x
+
+    monkeypatch.setattr(kernel, "_like", spoiled)
+    arrays = [heads(rng, 2, 2, n, 8) for n in (200, 230, 230)]
+    ends = np.array([40, 100, 20, 190])[np.arange(200) // 64]  # the mask of each block of queries
+    fused, exact = both(arrays, np.arange(230) < ends[:, None], heads(rng, 2, 2, 200, 8), causal=causal)
+    assert_close(fused, exact, rtol=1e-9, atol=1e-9)
+    assert not fused[2][:, :, 190:].any()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_huge_scores_leave_the_largest(dtype, rng):
     q = np.full((1, 1, 4, 1), 1e4, dtype)

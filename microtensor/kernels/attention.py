@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,13 +42,13 @@ class _Rooms(threading.local):
 
     def __call__(self, dtype: np.dtype[Any], tasks: int, D: int, E: int) -> tuple[Array, ...]:
         """tiles, panels (Qᵀ, Gᵀ), rows, numbers, row keys: some blocks, whatever the lengths of sequences."""
-        if self.key != (dtype, tasks, D, E):
+        if self.key != (dtype, D, E) or len(self.arrays[0]) < tasks:  # calls on one core and on all alternate
             shapes = (3, KEYS, QUERIES), (D + E, QUERIES), (QUERIES, E), (5, QUERIES)
             self.arrays = (
                 *(_aligned((tasks, *shape), dtype) for shape in shapes),
                 _aligned((tasks, QUERIES), np.dtype(np.uint32)),
             )
-            self.key = (dtype, tasks, D, E)
+            self.key = (dtype, D, E)
         return self.arrays
 
 
@@ -70,25 +70,29 @@ def _template(dtype: np.dtype[Any]) -> Array:
     return np.concatenate([triangle.ravel(), np.zeros(KEYS + 2)]).astype(dtype)
 
 
-def _settings(
-    shape: tuple[int, ...], mask: Array | None, dtype: np.dtype[Any], scale: float, causal: bool,
-    dropout_p: float, seed: int,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    """(bias, constants, options) for scores of four axes."""
+@lru_cache(16)  # a model's calls are alike
+def _numbers(
+    dtype: np.dtype[Any], scale: float, causal: bool, dropout_p: float, seed: int, steps: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """(constants, options); steps are empty without a mask."""
     constants = _template(dtype).copy()
     constants[-2:] = scale, 1.0 / (1.0 - dropout_p) if dropout_p < 1.0 else 0.0
-    bias, steps = constants[:1], [0, 0, 0]
-    if mask is not None:
-        mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape) if mask.ndim < 4 else mask
-        mask = np.broadcast_to(mask, (*mask.shape[:3], shape[3]))
-        if mask.dtype == np.bool_:
-            mask = np.where(mask, dtype.type(0), dtype.type(-np.inf))
-        mask = np.ascontiguousarray(mask)
-        bias = mask.reshape(-1)
-        sizes = zip(mask.shape[:3], mask.strides, strict=False)
-        steps = [0 if n == 1 else stride // mask.itemsize for n, stride in sizes]
-    options = [mask is not None, *steps, causal, _bound(dropout_p), seed & WORD, seed >> 32 & WORD]
-    return bias, constants, np.array(options, np.int64)
+    where = [len(steps) > 0, *(steps or (0, 0, 0)), causal]
+    return constants, np.array([*where, _bound(dropout_p), seed & WORD, seed >> 32 & WORD], np.int64)
+
+
+def _settings(keys: int, mask: Array | None, dtype: np.dtype[Any], *rest: Any) -> tuple[Array, Array, Array]:
+    """(bias, constants, options) for a mask of at most four axes, and scores of so many keys."""
+    if mask is None:
+        constants, options = _numbers(dtype, *rest, ())
+        return constants, constants, options
+    mask = np.broadcast_to(mask, (*(1, 1, 1, 1, *mask.shape)[-4:-1], keys))
+    if mask.dtype == np.bool_:
+        mask = np.where(mask, dtype.type(0), dtype.type(-np.inf))
+    mask = np.ascontiguousarray(mask)
+    sizes = zip(mask.shape[:3], mask.strides, strict=False)
+    steps = tuple(0 if n == 1 else stride // mask.itemsize for n, stride in sizes)
+    return mask.reshape(-1), *_numbers(dtype, *rest, steps)
 
 
 def _four_axes(x: Array) -> Array:
@@ -166,9 +170,8 @@ def attention_forward(
         return y.reshape(*lead, T, E), stats
     if D == 0:
         q, k = _wide(q), _wide(k)
-    bias, constants, options = _settings(shape, _mask_of(mask, lead), q.dtype, scale, causal, dropout_p, seed)
-    pieces = shape[0] * shape[1] * -(-T // QUERIES)
-    _run(forward, False, _work(shape, D + E, causal), pieces, (max(D, 1), E),
+    bias, constants, options = _settings(S, _mask_of(mask, lead), q.dtype, scale, causal, dropout_p, seed)
+    _run(forward, False, _work(shape, D + E, causal), stats[0].size // T * -(-T // QUERIES), (max(D, 1), E),
          q, k, v, bias, y, stats, constants, options)  # fmt: skip
     return y.reshape(*lead, T, E), stats
 
@@ -189,9 +192,8 @@ def attention_backward(
     chunks = max(1, min(CHUNKS // (X * Y), T // (4 * QUERIES)))  # by shape, not by threads: the same bits
     dq = _like(q, q.shape, q.dtype)
     dk, dv = (_like(x, (chunks * X, *x.shape[1:]), q.dtype) for x in (k, v))
-    dk[...], dv[...] = 0, 0
-    bias, constants, options = _settings(shape, _mask_of(mask, lead), q.dtype, scale, causal, dropout_p, seed)
-    _run(backward, True, 2.5 * _work(shape, D + E, causal), X * Y * chunks, (max(D, 1), E),
+    bias, constants, options = _settings(S, _mask_of(mask, lead), q.dtype, scale, causal, dropout_p, seed)
+    _run(backward, True, _work(shape, 5 * (D + E) // 2, causal), X * Y * chunks, (max(D, 1), E),
          g, q, k, v, bias, y, stats, constants, options, dq, dk, dv)  # fmt: skip
     if chunks > 1:
         dk, dv = (x.reshape(chunks, X, *x.shape[1:]).sum(0) for x in (dk, dv))

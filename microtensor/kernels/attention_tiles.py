@@ -38,7 +38,6 @@ from microtensor.kernels.vectors import MR, NV, VECTOR_BYTES, transpose_square
 QUERIES, KEYS = 64, 64  # of a block: two tiles of float32 fill the first cache
 # NumPy's integers, because numba would compile a function anew for each of Python's that stands in a call
 WRITE: Any = np.int64(0)  # what a product does to C
-ADD: Any = np.int64(1)
 COLUMNS: Any = np.int64(0)  # which part of a product causality leaves, see _product
 UNTIL: Any = np.int64(1)
 FROM: Any = np.int64(2)
@@ -169,7 +168,7 @@ def _softmax_panel(
         scores(s, at, ld, free, scale, keys, 0, 0, top)
         scores(s, at + free * ld, ld, seen - free, scale, keys + free * size, triangle, NR * size, top)
     weights(s, at, ld, seen, before, top, total)
-    clear(s, at + seen * ld, ld, min(n - seen, MR))
+    clear(s, at + seen * ld, ld, min(n - seen, MR), NR)
     return seen
 
 
@@ -263,8 +262,8 @@ def _softmax_panel_back(
     scores_back(s, at, back, ld, seen, delta, scale)
     if bound:
         drop(s, at, ld, seen, chance, j, bound)
-    clear(s, at + seen * ld, ld, min(n - seen, MR))
-    clear(s, back + seen * ld, ld, min(n - seen, MR))
+    clear(s, at + seen * ld, ld, min(n - seen, MR), NR)
+    clear(s, back + seen * ld, ld, min(n - seen, MR), NR)
 
 
 @jit(entry=False)
@@ -286,13 +285,22 @@ def _rows_back(
         numbers[DELTA, r] *= stats[1, x, h, i + r]
 
 
+@jit(entry=False)
+def _clear_keys(dk: Array, dv: Array, x: int, h: int, first: int, end: int) -> None:
+    """dK and dV of the keys from `first` to `end`, which no query has met so far, are 0."""
+    clear(dk, address_of(dk, x, h, first), dk.strides[2], end - first, dk.shape[3])
+    clear(dk, address_of(dv, x, h, first), dv.strides[2], end - first, dv.shape[3])
+
+
 @jit(inline=True)
 def _backward_block(
     g: Array, q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array,
-    options: Array, dq: Array, dk: Array, dv: Array, x: int, h: int, i: int, part: int,
+    options: Array, dq: Array, dk: Array, dv: Array, x: int, h: int, i: int, part: int, done: int,
     tiles: Array, panels: Array, rows: Array, numbers: Array, row_keys: Array,
-) -> None:  # fmt: skip
-    """One block of queries against all of its keys: dQ of the block; what it adds to dK and dV."""
+) -> int:  # fmt: skip
+    """One block of queries against all of its keys: dQ of the block; what it adds to dK and dV of the first
+    `done` keys, or what those of others are. Returns how many keys have met queries now.
+    """
     size, D, E = y.itemsize, q.shape[3], v.shape[3]
     NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
     s, d, tile = tiles[0], tiles[1], tiles[2]
@@ -316,10 +324,14 @@ def _backward_block(
         for p in range(0, width, NR):
             _softmax_panel_back(s, d, p, j, n, at, keys, mask, constants, numbers, row_keys, options[BOUND])
         dv_rows, dk_rows = address_of(dv, part + x, h, j), address_of(dk, part + x, h, j)
-        _product(s, S, ld, size, out, E * size, dv_rows, dv.strides[2], n, queries, E, ADD, FROM, at)
-        _product(s, dS, ld, size, q_rows, q.strides[2], dk_rows, dk.strides[2], n, queries, D, ADD, FROM, at)
+        old = max(done - j, 0)
+        if 0 < old < n:
+            _clear_keys(dk, dv, part + x, h, done, j + n)
+        _product(s, S, ld, size, out, E * size, dv_rows, dv.strides[2], n, queries, E, old, FROM, at)
+        _product(s, dS, ld, size, q_rows, q.strides[2], dk_rows, dk.strides[2], n, queries, D, old, FROM, at)
         _product(s, dS, size, ld, k_rows, k.strides[2], address_of(dq, x, h, i), dq.strides[2],
                  queries, n, D, j, UNTIL, at)  # fmt: skip
+    return max(done, last)
 
 
 @jit(lean=True)
@@ -337,9 +349,11 @@ def backward(
     pieces = q.shape[0] * q.shape[1] * chunks
     for piece in range(pieces * task // tasks, pieces * (task + 1) // tasks):
         item, chunk = piece // chunks, piece % chunks
+        x, h, part = item // q.shape[1], item % q.shape[1], chunk * k.shape[0]
+        done = 0
         for i in range(chunk * QUERIES, q.shape[2], chunks * QUERIES):
-            _backward_block(
-                g, q, k, v, bias, y, stats, constants, options, dq, dk, dv,
-                item // q.shape[1], item % q.shape[1], i, chunk * k.shape[0],
+            done = _backward_block(
+                g, q, k, v, bias, y, stats, constants, options, dq, dk, dv, x, h, i, part, done,
                 tiles[task], panels[task], rows[task], numbers[task], row_keys[task],
             )  # fmt: skip
+        _clear_keys(dk, dv, part + x, h, done, k.shape[2])

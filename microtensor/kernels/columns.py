@@ -261,19 +261,6 @@ def stay_apart(vectors):
     vectors.builder.function.attributes.add("noinline")
 
 
-def _clear(like, s, ld, n):
-    """S = 0"""
-    _panel(like, s, ld, n)[...] = 0
-
-
-@_instructions_of(_clear)
-def clear(vectors, s, ld, n):
-    with for_range(vectors.builder, n) as loop:
-        row = vectors.row(vectors.pointer(s), loop.index, ld)
-        for v in range(NV):
-            vectors.store(vectors.zero, row, v)
-
-
 # --- dropout ------------------------------------------------------------------------------------------------
 
 STEP, FIRST, SECOND, WORD = 0x9E3779B1, 0x7FEB352D, 0x846CA68B, 0xFFFFFFFF
@@ -333,6 +320,19 @@ def _for_vectors(vectors: _Vectors, width: Any, body: Any) -> None:
     rest = b.srem(width, I64(vectors.lanes))
     with b.if_then(b.icmp_signed("!=", rest, I64(0))):
         body(b.mul(full, I64(VECTOR_BYTES)), vectors.mask(0, rest))
+
+
+def _clear(like, s, ld, rows, width):
+    """S = 0; a row's elements are neighbours."""
+    _array_at(like, s, (rows, width), (ld, like.itemsize))[...] = 0
+
+
+@_instructions_of(_clear)
+def clear(vectors, s, ld, rows, width):
+    b = vectors.builder
+    with for_range(b, rows) as loop:
+        row = vectors.row(vectors.pointer(s), loop.index, ld)
+        _for_vectors(vectors, width, lambda x, mask: vectors.store(vectors.zero, b.gep(row, [x]), 0, mask))
 
 
 def _scale_rows(like, source, stride, rows, width, factors, out, ld):
