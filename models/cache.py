@@ -5,10 +5,17 @@ Position t attends to the keys of 0 … t, which later tokens do not change; so 
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 import microtensor as mt
 from microtensor import Tensor
 
 __all__ = ["KeyValueCache"]
+
+Array = NDArray[Any]
 
 
 class KeyValueCache:
@@ -24,7 +31,7 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0  # positions that every layer has read
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}  # with room for more positions than are used
+        self._layers: dict[int, list[Array]] = {}  # with room for more positions than are used
 
     def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Keep the keys and values of the next positions; returns those of all positions, as views.
@@ -36,27 +43,27 @@ class KeyValueCache:
                 "KeyValueCache: gradients are being recorded, and a cache is changed in place; "
                 "decode under mt.no_grad()"
             )
-        end = self.length + key.shape[2]
+        new = key.array, value.array
+        B, _, T, _ = new[0].shape
+        start, end = self.length, self.length + T
         kept = self._layers.get(layer)
-        if kept is not None and kept[0].shape[0] != key.shape[0]:
+        if kept is not None and len(kept[0]) != B:
             raise ValueError(
-                f"KeyValueCache: a batch of {key.shape[0]} after one of {kept[0].shape[0]}; "
-                f"take a new cache for another batch"
+                f"KeyValueCache: a batch of {B} after one of {len(kept[0])}; take a new cache for another batch"
             )
         if kept is None or end > kept[0].shape[2]:
-            old_key, old_value = kept or (None, None)
-            kept = self._grown(old_key, end, key), self._grown(old_value, end, value)
-            self._layers[layer] = kept
-        for memory, new in zip(kept, (key, value), strict=True):
-            memory[:, :, self.length : end] = new
-        return kept[0][:, :, :end], kept[1][:, :, :end]
+            old = kept or [x[:, :, :0] for x in new]
+            kept = self._layers[layer] = [self._grown(x, end) for x in old]
+        for memory, x in zip(kept, new, strict=True):
+            memory[:, :, start:end] = x
+        k, v = kept
+        return mt.from_numpy(k[:, :, :end]), mt.from_numpy(v[:, :, :end])
 
-    def _grown(self, old: Tensor | None, end: int, like: Tensor) -> Tensor:
+    def _grown(self, old: Array, end: int) -> Array:
         """Twice the room that is needed, with what was kept so far in it."""
-        B, H, _, D = like.shape
-        memory = mt.empty(B, H, max(2 * end, 64), D, dtype=like.dtype)
-        if old is not None:
-            memory[:, :, : self.length] = old[:, :, : self.length]
+        B, H, _, D = old.shape
+        memory = np.empty((B, H, max(2 * end, 64), D), old.dtype)
+        memory[:, :, : self.length] = old[:, :, : self.length]
         return memory
 
     def advance(self, T: int) -> None:

@@ -55,24 +55,27 @@ def generate(
     """
     _check_sampling(idx, max_new_tokens, temperature, top_k, top_p)
     block_size = model.config.block_size
-    ended = mt.zeros(idx.shape[0], 1, dtype=mt.bool)
+    B, T = idx.shape
+    ended = mt.zeros(B, 1, dtype=mt.bool)
+    ids = mt.cat([idx, mt.empty(B, max_new_tokens, dtype=mt.long)], 1)
+    text, end = ids.numpy(), T  # the same memory: a token costs no copy of those before it
     with evaluating(model):
         cache = KeyValueCache() if use_cache else None
-        unread = idx[:, -block_size:]
-        for _ in range(max_new_tokens):
-            if cache is not None and cache.length + unread.shape[1] > block_size:
+        while end < T + max_new_tokens:
+            if end > block_size:
                 cache = None
-            if cache is None:
-                unread = idx[:, -block_size:]
+            start = max(0, end - block_size) if cache is None else cache.length
+            unread = mt.from_numpy(text[:, start:end])
             logits, _ = model(unread) if cache is None else model(unread, cache=cache)
             token = _draw(logits[:, -1], temperature, top_k, top_p, generator)  # (B, 1)
             if eos_id is not None:
                 token = token.masked_fill(ended, eos_id)
                 ended = ended | (token == eos_id)
-            idx, unread = mt.cat([idx, token], 1), token
+            text[:, end : end + 1] = token.numpy()
+            end += 1
             if eos_id is not None and ended.all():
                 break
-    return idx
+    return ids[:, :end]
 
 
 def _check_sampling(idx: Tensor, n: int, temperature: float, top_k: int | None, top_p: float | None) -> None:

@@ -59,10 +59,11 @@ class CausalSelfAttention(nn.Module):
         """(B, T, C) → (B, T, C); with a cache, x holds the positions after those that it has read."""
         B, T, C = x.shape
         H, D = self.n_head, C // self.n_head
-        q, k, v = (
-            part.reshape(B, T, H, D).transpose(1, 2) for part in self.c_attn(x).split(C, dim=2)
-        )  # (B, H, T, D) each
-        if cache is not None:
+        qkv = self.c_attn(x).reshape(B, T, 3, H, D)
+        if cache is None:  # (B, H, T, D) each; their gradients come in the order that qkv has in memory
+            q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+        else:
+            q, k, v = qkv.transpose(1, 3).unbind(2)
             k, v = cache.extend(layer, k, v)  # (B, H, S, D)
         p = self.dropout if self.training else 0.0
         if viz.is_recording():
