@@ -49,7 +49,8 @@ class KeyValueCache:
         kept = self._layers.get(layer)
         if kept is not None and len(kept[0]) != B:
             raise ValueError(
-                f"KeyValueCache: a batch of {B} after one of {len(kept[0])}; take a new cache for another batch"
+                f"KeyValueCache: a batch of {B} after one of {len(kept[0])}; "
+                f"take a new cache for another batch"
             )
         if kept is None or end > kept[0].shape[2]:
             old = kept or [x[:, :, :0] for x in new]
