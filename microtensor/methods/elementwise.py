@@ -211,7 +211,7 @@ class Elementwise:
         return self - ops.trunc(self)
 
     def lerp(self: Any, end: Tensor, weight: Any) -> Tensor:
-        """self + weight · (end − self)
+        """self + weight · (end − self), counted from the nearer end: at weight 1 exactly `end`.
 
         Shapes: what broadcasts → the broadcast one; weight may be a number
         Raises: TypeError for unequal dtypes, and what is no tensor; ValueError for shapes that do not
@@ -219,9 +219,12 @@ class Elementwise:
         Source: torch.lerp.
         """
         as_tensors("lerp", end=end)
-        if len({t.dtype for t in (self, end, weight) if isinstance(t, engine.Tensor)}) > 1:
-            raise TypeError(f"lerp: dtypes {self.dtype} and {end.dtype} differ; convert one with .to(dtype)")
-        return self + (end - self).mul(weight)
+        weight = as_operand(weight, self.dtype, "lerp")
+        if not self.dtype == end.dtype == weight.dtype:
+            kinds = f"{self.dtype}, {end.dtype} and {weight.dtype}"
+            raise TypeError(f"lerp: dtypes {kinds} differ; convert them with .to(dtype)")
+        near = abs(weight) < 0.5
+        return ops.where(near, self, end) + (end - self) * ops.where(near, weight, weight - 1)
 
     def addcmul(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
         """self + value · tensor1 · tensor2
@@ -274,11 +277,13 @@ class Elementwise:
         x = self
         if isinstance(min, engine.Tensor) or isinstance(max, engine.Tensor):
             min, max = (None if bound is None else as_choice("clamp", bound) for bound in (min, max))
+            dtype = dtypes.result_dtype([t for t in (x, min, max) if t is not None])
+            x = x.to(dtype)
             for bound, inside in ((min, ops.greater_equal), (max, ops.less_equal)):
                 if bound is not None:
                     outside = ops.where(ops.isnan(x), ops.detach(x), bound)
                     x = ops.where(inside(x, bound), x, outside)
-            return x
+            return x.to(dtype)
         min, max = (None if bound is None else as_number("clamp", bound) for bound in (min, max))
         if any(isinstance(bound, float) for bound in (min, max)) and not dtypes.floating(self.dtype):
             x = self.to(dtypes.default)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,11 @@ class InPlace:
         root = self._root_to_change(who)
         recorded = mode.grad and any(getattr(t, "requires_grad", False) for t in (root, *others))
         before = engine.make(self.array.copy() if recorded else self.array, self.grad_fn, None)
-        result = function(before)
+        try:
+            result = function(before)
+        except (ValueError, TypeError, IndexError, RuntimeError) as error:
+            error.args = (re.sub(r"^\w+: ", f"{who}: ", str(error)),)  # the user looks for what he called
+            raise
         assert recorded or not result.requires_grad, f"{who}: not told of a tensor that requires a gradient"
         if result.shape != self.shape:
             raise ValueError(

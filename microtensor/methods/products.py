@@ -53,10 +53,7 @@ class Products:
         Raises: ValueError for other shapes; TypeError for what is no tensor and for unequal dtypes.
         Source: torch.mm.
         """
-        as_tensors("mm", other=other)
-        if self.ndim != 2 or other.ndim != 2:
-            raise ValueError(f"mm: takes two matrices, not {self.shape} and {other.shape}; use matmul")
-        return self.matmul(other)
+        return _product("mm", 2, self, other)
 
     def bmm(self: Any, other: Tensor) -> Tensor:
         """A_b B_b for each b of two batches of matrices; `matmul` broadcasts, this does not.
@@ -65,12 +62,7 @@ class Products:
         Raises: ValueError for other shapes; TypeError for what is no tensor and for unequal dtypes.
         Source: torch.bmm.
         """
-        as_tensors("bmm", other=other)
-        if self.ndim != 3 or other.ndim != 3 or len(self) != len(other):
-            raise ValueError(
-                f"bmm: takes (B, M, K) and (B, K, N), not {self.shape} and {other.shape}; use matmul"
-            )
-        return self.matmul(other)
+        return _product("bmm", 3, self, other)
 
     def dot(self: Any, other: Tensor) -> Tensor:
         """Σ a b of two vectors.
@@ -119,9 +111,7 @@ class Products:
         Raises: ValueError for other shapes; TypeError for unequal dtypes, and fractions for integers.
         Source: torch.addmm.
         """
-        return self._add_product(
-            "addmm", mat1.mm(mat2) if isinstance(mat1, engine.Tensor) else mat1, beta, alpha
-        )
+        return self._add_product("addmm", _product("addmm", 2, mat1, mat2), beta, alpha)
 
     def baddbmm(self: Any, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """beta · self + alpha · A_b B_b for each b; for beta = 0 self is left out, with its NaN.
@@ -130,12 +120,9 @@ class Products:
         Raises: ValueError for other shapes; TypeError for unequal dtypes, and fractions for integers.
         Source: torch.baddbmm.
         """
-        return self._add_product(
-            "baddbmm", batch1.bmm(batch2) if isinstance(batch1, engine.Tensor) else batch1, beta, alpha
-        )
+        return self._add_product("baddbmm", _product("baddbmm", 3, batch1, batch2), beta, alpha)
 
     def _add_product(self: Any, who: str, product: Any, beta: float, alpha: float) -> Tensor:
-        as_tensors(who, matrices=product)
         if self.dtype != product.dtype:
             raise TypeError(
                 f"{who}: dtypes {self.dtype} and {product.dtype} differ; convert one with .to(dtype)"
@@ -152,3 +139,15 @@ class Products:
         product = product if alpha == 1 else product * alpha
         scaled = self if beta == 1 else self * beta
         return product if beta == 0 else scaled + product
+
+
+def _product(who: str, ndim: int, a: Any, b: Any) -> Tensor:
+    """A B of two matrices or two batches of them, refused in the name of who asked."""
+    as_tensors(who, first=a, second=b)
+    if a.dtype != b.dtype:
+        raise TypeError(f"{who}: dtypes {a.dtype} and {b.dtype} differ; convert one with .to(dtype)")
+    if not a.ndim == b.ndim == ndim or (a.shape[:-2], a.shape[-1]) != (b.shape[:-2], b.shape[-2]):
+        form = "(M, K) and (K, N)" if ndim == 2 else "(B, M, K) and (B, K, N)"
+        raise ValueError(f"{who}: takes {form}, not {a.shape} and {b.shape}; use matmul")
+    product: Tensor = a.matmul(b)
+    return product
