@@ -103,7 +103,10 @@ def _(d: Draw) -> Any:
     x = d.x(low=0.5)
     if d.chance(0.2):
         return (d.pick([2, 0.5, 3.0, 1]), x), {}
-    return (x, d.operand(x)), {}
+    p = d.operand(x)
+    if isinstance(p, Input) and p.grad:
+        p.base[p.base == 0] = 1  # there PyTorch forgets the derivative by both
+    return (x, p), {}
 
 
 @case("add sub")
@@ -122,6 +125,8 @@ def _(d: Draw) -> Any:
 def _(d: Draw) -> Any:
     x = d.x()
     bounds = [d.pick([None, -1, 0, 0.5, 2]), d.pick([None, 1, 1.5, -2])]
+    if x.base.dtype == np.uint8 and None not in bounds:
+        bounds[0] = abs(bounds[0])  # PyTorch's −1 is 255, and more than the upper bound
     if d.chance(0.4):
         # no ties: where min equals max PyTorch gives neither of them a gradient
         bounds = [None if b is None else d.x(d.broadcasting(x.shape), ties=False) for b in bounds]

@@ -178,7 +178,7 @@ def _mean_of_kept(
     if reduction == "mean":
         kept = ids.array[ids.array != ignore_index]
         total = float(len(kept) if w is None else w.array[kept].sum(dtype=np.float64))
-        return losses.sum() * (1.0 / total if total else math.nan)
+        return losses.sum() / (total or math.nan)  # 1/total may overflow
     return _reduce(who, losses.reshape(shape), reduction)
 
 
@@ -278,7 +278,9 @@ def huber_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", delta:
 
 def _huber(d: Any, delta: float) -> Tensor:
     far = d.abs()
-    return ops.where(far < delta, 0.5 * d * d, delta * (far - 0.5 * delta))  # type: ignore[no-any-return]
+    near = far < delta
+    d = ops.where(near, d, 0.0)  # an infinite d² has no finite share in the gradient, not even times 0
+    return ops.where(near, 0.5 * d * d, delta * (far - 0.5 * delta))  # type: ignore[no-any-return]
 
 
 def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor:

@@ -127,7 +127,8 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     refuse_integers("softplus", input)
     b, top = check_number("softplus", "beta", beta), check_number("softplus", "threshold", threshold)
     z = input * b
-    return ops.where(z > top, input, z.clamp(max=top).exp().log1p() / b)  # type: ignore[no-any-return]
+    far = z > top  # NaN is not, and goes through the formula as through any other
+    return ops.where(far, input, ops.where(far, 0.0, z).exp().log1p() / b)  # type: ignore[no-any-return]
 
 
 def logsigmoid(input: Tensor) -> Tensor:
@@ -174,4 +175,5 @@ def dropout(
 
 def neg_log_sigmoid(x: Tensor) -> Tensor:
     """ln(1 + e⁻ˣ), which is −x to every digit below −40, where e⁻ˣ is on its way to infinity."""
-    return ops.where(x < -40.0, -x, (-x).clamp(max=40.0).exp().log1p())  # type: ignore[no-any-return]
+    far = x < -40.0
+    return ops.where(far, -x, (-ops.where(far, 0.0, x)).exp().log1p())  # type: ignore[no-any-return]

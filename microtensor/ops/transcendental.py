@@ -9,6 +9,7 @@ import numpy as np
 from microtensor.engine import op
 from microtensor.ops.elementwise import sigmoid, sqrt
 from microtensor.ops.samples import Rng, Samples, away_from_kinks, one, pairs, positive
+from microtensor.ops.select import equal, greater, isfinite, logical_and, maximum, where
 
 
 def _inside(rng: Rng) -> Samples:
@@ -68,7 +69,12 @@ def atan2(a, b):
 
 @atan2.vjp
 def atan2_vjp(g, a, b):
-    return lambda: g * (b / (a * a + b * b)), lambda: g * (-a / (a * a + b * b))
+    unit = maximum(abs(a), abs(b))  # in its units the squares neither vanish nor overflow
+    unit = where(logical_and(greater(unit, 0), isfinite(unit)), unit, 1.0)
+    p, q = a / unit, b / unit
+    square = p * p + q * q
+    scale = g / unit / where(equal(square, 0), 1.0, square)  # at the origin the gradient is 0, as in PyTorch
+    return lambda: scale * q, lambda: scale * -p
 
 
 @atan2.samples
