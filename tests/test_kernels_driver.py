@@ -27,6 +27,21 @@ def test_each_task_runs_once_with_the_arguments_of_all(tasks, dtype, rng):
     np.testing.assert_allclose(y, 1 + 3 * x.astype(float) ** 2, rtol=1e-6)
 
 
+@driver.jit_tasks
+def count(task, y):
+    first, last = driver.share(task, y.size)
+    for i in range(first, last):
+        y[i] += 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 101])
+def test_the_shares_of_all_tasks_are_everything_once(n):
+    for way in count:
+        y = np.zeros(n)
+        way(y)
+        assert y.tolist() == [1] * n
+
+
 PROGRAM = """
 import numpy as np
 from microtensor.kernels import attention_forward, notice

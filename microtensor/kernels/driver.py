@@ -8,7 +8,7 @@ they are asked for at run time and go in as arguments, so that nothing on disk h
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from llvmlite import ir
@@ -16,7 +16,8 @@ from numba import prange, types
 from numba.core.cgutils import alloca_once
 from numba.extending import intrinsic
 
-from microtensor.kernels.threads import COMPILED, jit
+from microtensor.kernels.threads import COMPILED, get_num_threads, jit
+from microtensor.kernels.vectors import VECTOR_BYTES
 
 I64, BYTES = ir.IntType(64), ir.IntType(8).as_pointer()
 _alloca: Any = alloca_once  # numba has no types for it
@@ -28,6 +29,8 @@ def _again(typing: Any, tasks: Any, driver: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kernel = builder.function
         kernel.attributes.add("noinline")  # it has two callers, but shall exist once
+        # LLVM's loops would use half of an AVX-512 register. llvmlite's own `add` does not know this one
+        set.add(kernel.attributes, f'"prefer-vector-width"="{8 * VECTOR_BYTES}"')
         status, error, _, *values = kernel.args
         kept = ir.LiteralStructType([value.type for value in values])
         room = _alloca(builder, kept)
@@ -82,6 +85,19 @@ def _address_of_driver() -> int:
     return address
 
 
+Task = tuple[int, int, int]  # which one, of how many, the driver's address
+
+
+@jit(inline=True)
+def share(task: Task, n: int) -> tuple[int, int]:
+    """Which of 0 … n − 1 are a task's: first, last. Task −1 has the driver run the others, and none of it."""
+    number, tasks, driver = task
+    if number < 0:
+        again(tasks, driver)
+        return 0, 0
+    return n * number // tasks, n * (number + 1) // tasks
+
+
 def in_tasks(code: Callable[..., None], tasks: int, *args: Any) -> None:
     """Calls code(task, tasks, driver, *args) for task = 0 … tasks − 1, on as many threads as numba may use.
 
@@ -92,3 +108,12 @@ def in_tasks(code: Callable[..., None], tasks: int, *args: Any) -> None:
         return
     for task in range(tasks):
         code(task, tasks, 0, *args)
+
+
+def jit_tasks(kernel: Callable[..., None]) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Compiles kernel(task, *args), which asks for its `share` of the work: the pair that `run` wants."""
+    code = jit(lean=True)(kernel)
+    serial = partial(code, (0, 1, 0))
+    if not COMPILED:
+        return serial, serial
+    return serial, lambda *args: code((-1, get_num_threads(), _address_of_driver()), *args)

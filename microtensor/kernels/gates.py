@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
+from microtensor.kernels.driver import Task, jit_tasks, share
 from microtensor.kernels.layout import Array, contiguous
-from microtensor.kernels.threads import jit, jit_both, run
+from microtensor.kernels.threads import jit, run
 
 # ---- ReLU ----
 
 
-def _gate(g: Array, y: Array, out: Array) -> None:
-    zero = g.dtype.type(0)
-    for i in numba.prange(g.size):
+@jit_tasks
+def _gate(task: Task, g: Array, y: Array, out: Array) -> None:
+    first, last = share(task, g.size)
+    g, y, out, zero = g[first:last], y[first:last], out[first:last], g.dtype.type(0)
+    for i in range(g.size):
         out[i] = zero if y[i] <= zero else g[i]
-
-
-_gate_kernels = jit_both(_gate)
 
 
 def relu_backward(g: Array, y: Array) -> Array:
@@ -30,7 +29,7 @@ def relu_backward(g: Array, y: Array) -> Array:
     """
     flat = contiguous(g).reshape(-1)
     out = np.empty_like(flat)
-    run(0.2 * g.size, *_gate_kernels, flat, contiguous(y).reshape(-1), out)
+    run(0.2 * g.size, *_gate, flat, contiguous(y).reshape(-1), out)
     return out.reshape(g.shape)
 
 
@@ -62,10 +61,10 @@ def mix(x: Any) -> Any:
     return U(x ^ (x >> U(16)))
 
 
-_mix = jit(cache=False)(mix)
+_mix = jit(entry=False)(mix)
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _drop_piece(x: Array, y: Array, key: Any, bound: Any, scale: Any) -> None:
     U, zero = np.uint32, x.dtype.type(0)
     for j in range(x.size):
@@ -73,14 +72,12 @@ def _drop_piece(x: Array, y: Array, key: Any, bound: Any, scale: Any) -> None:
         y[j] = zero if (number >> U(1)) < bound else x[j] * scale
 
 
-def _drop(x: Array, y: Array, low: Any, high: Any, bound: Any, scale: float) -> None:
+@jit_tasks
+def _drop(task: Task, x: Array, y: Array, low: Any, high: Any, bound: Any, scale: float) -> None:
     U, factor = np.uint32, x.dtype.type(scale)
-    for piece in numba.prange((x.size + PIECE - 1) // PIECE):
+    for piece in range(*share(task, (x.size + PIECE - 1) // PIECE)):
         i, key = piece * PIECE, _mix(U(_mix(U(U(piece) ^ low)) + high))
         _drop_piece(x[i : i + PIECE], y[i : i + PIECE], key, bound, factor)
-
-
-_drop_kernels = jit_both(_drop)
 
 
 def _halves(seed: int) -> tuple[np.uint32, np.uint32]:
@@ -101,7 +98,7 @@ def dropout(x: Array, p: float, seed: int) -> Array:
     flat = contiguous(x).reshape(-1)
     y = np.empty_like(flat)
     scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
-    run(0.3 * x.size, *_drop_kernels, flat, y, *_halves(seed), _bound(p), scale)
+    run(0.3 * x.size, *_drop, flat, y, *_halves(seed), _bound(p), scale)
     return y.reshape(x.shape)
 
 

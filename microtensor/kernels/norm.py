@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
+from microtensor.kernels.driver import Task, jit_tasks, share
 from microtensor.kernels.layout import Array, as_rows, contiguous
-from microtensor.kernels.threads import jit, jit_both, run
+from microtensor.kernels.threads import jit, run
 
 BLOCK_ROWS = 64
 """Rows whose weight gradients are added up in one go: fixed, so that no sum depends on the threads."""
 
 
-@jit(fastmath=True, cache=False)
+@jit(fastmath=True, entry=False)
 def _sum(a: Array) -> Any:
     s = a.dtype.type(0)
     for j in range(a.size):
@@ -23,16 +23,23 @@ def _sum(a: Array) -> Any:
     return s
 
 
-@jit(fastmath=True, cache=False)
-def _sum_and_squares(a: Array) -> Any:
-    s = q = a.dtype.type(0)
-    for j in range(a.size):
-        s += a[j]
-        q += a[j] * a[j]
+@jit(entry=False)
+def _minus(x: Any, about: Any) -> Any:
+    return x - about  # apart, without fastmath: Σ x − C · about would be all rounding
+
+
+@jit(fastmath=True, entry=False)
+def _sum_and_squares(x: Array, about: Any) -> Any:
+    """Σ x − about and Σ (x − about)²"""
+    s = q = x.dtype.type(0)
+    for j in range(x.size):
+        d = _minus(x[j], about)
+        s += d
+        q += d * d
     return s, q
 
 
-@jit(fastmath=True, cache=False)
+@jit(fastmath=True, entry=False)
 def _projections(g: Array, w: Array, h: Array) -> Any:
     """Σ g w and Σ g w h"""
     s = q = g.dtype.type(0)
@@ -42,34 +49,26 @@ def _projections(g: Array, w: Array, h: Array) -> Any:
     return s, q
 
 
-@jit(cache=False)
-def _layer_norm_block(x: Array, w: Array, b: Array, eps: float, y: Array, mean: Array, rstd: Array) -> None:
+@jit_tasks
+def _layer_norm(
+    task: Task, x: Array, w: Array, b: Array, eps: float, y: Array, mean: Array, rstd: Array
+) -> None:
     """Two passes: a first mean, then how far it is off and the variance, both from the differences to it.
 
     With a mean of 10 000 a float32 sum is off by as much as the differences are worth keeping; theirs is not.
     """
+    first, last = share(task, x.shape[0])
+    x, y, mean, rstd = x[first:last], y[first:last], mean[first:last], rstd[first:last]
     C, zero, one = x.dtype.type(x.shape[1]), x.dtype.type(0), x.dtype.type(1)
     for i in range(x.shape[0]):
         about = _sum(x[i]) / C
-        for j in range(x.shape[1]):
-            y[i, j] = x[i, j] - about
-        s, q = _sum_and_squares(y[i])
+        s, q = _sum_and_squares(x[i], about)
         off = s / C
         var = q / C - off * off
         r = one / math.sqrt((zero if var < zero else var) + x.dtype.type(eps))  # not max(): NaN must stay NaN
         for j in range(x.shape[1]):
-            y[i, j] = (y[i, j] - off) * r * w[j] + b[j]
+            y[i, j] = ((x[i, j] - about) - off) * r * w[j] + b[j]
         mean[i, 0], mean[i, 1], rstd[i] = about, off, r
-
-
-def _layer_norm(x: Array, w: Array, b: Array, eps: float, y: Array, mean: Array, rstd: Array) -> None:
-    for block in numba.prange((x.shape[0] + BLOCK_ROWS - 1) // BLOCK_ROWS):
-        i = block * BLOCK_ROWS
-        k = min(i + BLOCK_ROWS, x.shape[0])
-        _layer_norm_block(x[i:k], w, b, eps, y[i:k], mean[i:k], rstd[i:k])
-
-
-_layer_norm_kernels = jit_both(_layer_norm)
 
 
 def layer_norm_forward(x: Array, w: Array, b: Array, eps: float) -> tuple[Array, Array, Array]:
@@ -82,11 +81,11 @@ def layer_norm_forward(x: Array, w: Array, b: Array, eps: float) -> tuple[Array,
     """
     rows = as_rows(x)
     y, mean, rstd = (np.empty((len(rows), *tail), rows.dtype) for tail in (rows.shape[1:], (2,), ()))
-    run(0.3 * rows.size, *_layer_norm_kernels, rows, contiguous(w), contiguous(b), float(eps), y, mean, rstd)
+    run(0.3 * rows.size, *_layer_norm, rows, contiguous(w), contiguous(b), float(eps), y, mean, rstd)
     return y.reshape(x.shape), mean.reshape(*x.shape[:-1], 2), rstd.reshape(x.shape[:-1])
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _layer_norm_block_back(
     g: Array, x: Array, w: Array, mean: Array, rstd: Array, gx: Array, gw: Array, gb: Array
 ) -> None:
@@ -105,23 +104,15 @@ def _layer_norm_block_back(
             gx[i, j] = r * (g[i, j] * w[j] - s - gx[i, j] * q)
 
 
+@jit_tasks
 def _layer_norm_back(
-    g: Array, x: Array, w: Array, mean: Array, rstd: Array, gx: Array, partial: Array, total: Array
+    task: Task, g: Array, x: Array, w: Array, mean: Array, rstd: Array, gx: Array, partial: Array
 ) -> None:
-    for block in numba.prange(partial.shape[0]):
+    for block in range(*share(task, partial.shape[0])):
         i = block * BLOCK_ROWS
         k = min(i + BLOCK_ROWS, x.shape[0])
         gw, gb = partial[block, 0], partial[block, 1]
         _layer_norm_block_back(g[i:k], x[i:k], w, mean[i:k], rstd[i:k], gx[i:k], gw, gb)
-    for block in range(
-        partial.shape[0]
-    ):  # one thread, in order: the same bits however many threads there are
-        for j in range(x.shape[1]):
-            total[0, j] += partial[block, 0, j]
-            total[1, j] += partial[block, 1, j]
-
-
-_layer_norm_back_kernels = jit_both(_layer_norm_back)
 
 
 def layer_norm_backward(g: Array, x: Array, w: Array, mean: Array, rstd: Array) -> tuple[Array, Array, Array]:
@@ -134,8 +125,8 @@ def layer_norm_backward(g: Array, x: Array, w: Array, mean: Array, rstd: Array) 
     g_rows, rows = as_rows(g), as_rows(x)
     N, C = rows.shape
     gx = np.empty_like(rows)
-    partial, total = np.empty((-(-N // BLOCK_ROWS), 2, C), rows.dtype), np.zeros((2, C))
+    partial = np.empty((-(-N // BLOCK_ROWS), 2, C), rows.dtype)
     m, r = contiguous(mean).reshape(N, 2), contiguous(rstd).reshape(N)
-    run(0.3 * rows.size, *_layer_norm_back_kernels, g_rows, rows, contiguous(w), m, r, gx, partial, total)
-    gw, gb = total.astype(rows.dtype)
+    run(0.3 * rows.size, *_layer_norm_back, g_rows, rows, contiguous(w), m, r, gx, partial)
+    gw, gb = partial.sum(0, dtype=np.float64).astype(rows.dtype)
     return gx.reshape(x.shape), gw, gb

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 from numba.extending import overload
 
+from microtensor.kernels.driver import Task, jit_tasks, share
 from microtensor.kernels.exponential import exp
 from microtensor.kernels.layout import Array, as_rows, contiguous
-from microtensor.kernels.threads import get_num_threads, jit_both, run, typeof
+from microtensor.kernels.threads import get_num_threads, run, typeof
 
 # ---- GELU ----
 
@@ -50,8 +50,8 @@ def _compiled_upper_tail(z: Any, bell: Any) -> Any:
         t = F(1) / (F(1) + F(SLOPE) * z)
         p = F(0)
         for c in A:
-            p = (p + F(c)) * t
-        return F(0.5) * p * bell
+            p = p * t + F(c)
+        return F(0.5) * p * t * bell
 
     def tail64(z: Any, bell: Any) -> Any:
         t = 6.0 / (6.0 + z)
@@ -66,45 +66,54 @@ def _compiled_upper_tail(z: Any, bell: Any) -> Any:
     return tail32 if z == types.float32 else tail64
 
 
-def _gelu(x: Array, y: Array) -> None:
+@jit_tasks
+def _gelu(task: Task, x: Array, y: Array) -> None:
+    first, last = share(task, x.size)
+    x, y = x[first:last], y[first:last]
     F = x.dtype.type
     one, half = F(1), F(0.5)
-    for i in numba.prange(x.size):
+    for i in range(x.size):
         tail = _upper_tail(abs(x[i]), exp(-half * x[i] * x[i]))
         y[i] = x[i] * (tail if x[i] < 0 else one - tail)
 
 
-def _gelu_back(g: Array, x: Array, gx: Array) -> None:
+@jit_tasks
+def _gelu_back(task: Task, g: Array, x: Array, gx: Array) -> None:
+    first, last = share(task, x.size)
+    g, x, gx = g[first:last], x[first:last], gx[first:last]
     F = x.dtype.type
     one, half, peak = F(1), F(0.5), F(1 / math.sqrt(2 * math.pi))
-    for i in numba.prange(x.size):
+    for i in range(x.size):
         bell = exp(-half * x[i] * x[i])
         tail = _upper_tail(abs(x[i]), bell)
         gx[i] = g[i] * ((tail if x[i] < 0 else one - tail) + x[i] * peak * bell)
 
 
-def _gelu_tanh(x: Array, y: Array) -> None:
+@jit_tasks
+def _gelu_tanh(task: Task, x: Array, y: Array) -> None:
+    first, last = share(task, x.size)
+    x, y = x[first:last], y[first:last]
     F = x.dtype.type
     zero, one, a, b = F(0), F(1), F(math.sqrt(8 / math.pi)), F(0.044715)
-    for i in numba.prange(x.size):
+    for i in range(x.size):
         u = a * (x[i] + b * x[i] * x[i] * x[i])
         e = exp(-abs(u))
         y[i] = x[i] * ((e if u < zero else one) / (one + e))
 
 
-def _gelu_tanh_back(g: Array, x: Array, gx: Array) -> None:
+@jit_tasks
+def _gelu_tanh_back(task: Task, g: Array, x: Array, gx: Array) -> None:
+    first, last = share(task, x.size)
+    g, x, gx = g[first:last], x[first:last], gx[first:last]
     F = x.dtype.type
     zero, one, three, a, b = F(0), F(1), F(3), F(math.sqrt(8 / math.pi)), F(0.044715)
-    for i in numba.prange(x.size):
+    for i in range(x.size):
         u = a * (x[i] + b * x[i] * x[i] * x[i])
         e = exp(-abs(u))
-        s = (e if u < zero else one) / (one + e)
-        slope = e / ((one + e) * (one + e)) * a * (one + three * b * x[i] * x[i])  # ds/dx
+        r = one / (one + e)
+        s = (e if u < zero else one) * r
+        slope = e * r * r * a * (one + three * b * x[i] * x[i])  # ds/dx
         gx[i] = g[i] * (s + x[i] * slope)
-
-
-_gelu_kernels, _gelu_back_kernels = jit_both(_gelu), jit_both(_gelu_back)
-_gelu_tanh_kernels, _gelu_tanh_back_kernels = jit_both(_gelu_tanh), jit_both(_gelu_tanh_back)
 
 
 def gelu_forward(x: Array, approximate: bool = False) -> Array:
@@ -117,7 +126,7 @@ def gelu_forward(x: Array, approximate: bool = False) -> Array:
     flat = contiguous(x).reshape(-1)
     y = np.empty_like(flat)
     cost = 0.1 * x.itemsize * x.itemsize / 4  # float64: half as many at once, and longer polynomials
-    run(cost * x.size, *(_gelu_tanh_kernels if approximate else _gelu_kernels), flat, y)
+    run(cost * x.size, *(_gelu_tanh if approximate else _gelu), flat, y)
     return y.reshape(x.shape)
 
 
@@ -129,17 +138,17 @@ def gelu_backward(g: Array, x: Array, approximate: bool = False) -> Array:
     flat = contiguous(x).reshape(-1)
     gx = np.empty_like(flat)
     cost = 0.15 * x.itemsize * x.itemsize / 4
-    kernels = _gelu_tanh_back_kernels if approximate else _gelu_back_kernels
+    kernels = _gelu_tanh_back if approximate else _gelu_back
     run(cost * x.size, *kernels, contiguous(g).reshape(-1), flat, gx)
     return gx.reshape(x.shape)
 
 
-def _erf(x: Array, y: Array) -> None:
-    for i in numba.prange(x.size):
+@jit_tasks
+def _erf(task: Task, x: Array, y: Array) -> None:
+    first, last = share(task, x.size)
+    x, y = x[first:last], y[first:last]
+    for i in range(x.size):
         y[i] = math.erf(x[i])
-
-
-_erf_kernels = jit_both(_erf)
 
 
 def erf_forward(x: Array) -> Array:
@@ -149,7 +158,7 @@ def erf_forward(x: Array) -> Array:
     """
     flat = contiguous(x).reshape(-1)
     y = np.empty_like(flat)
-    run(10 * x.size, *_erf_kernels, flat, y)
+    run(10 * x.size, *_erf, flat, y)
     return y.reshape(x.shape)
 
 
@@ -160,16 +169,14 @@ MANY = 8192
 """Rows from which they are added up in float64: one of 10⁶ equal rows in float32 would be 1 % off."""
 
 
-def _embedding_back(g: Array, index: Array, gw: Array, parts: int) -> None:
-    for part in numba.prange(parts):
+@jit_tasks
+def _embedding_back(task: Task, g: Array, index: Array, gw: Array, parts: int) -> None:
+    for part in range(*share(task, parts)):
         for i in range(index.size):
             row = index[i]
             if row & (parts - 1) == part:
                 for j in range(gw.shape[1]):
                     gw[row, j] += g[i, j]
-
-
-_embedding_back_kernels = jit_both(_embedding_back)
 
 
 def embedding_backward(g: Array, idx: Array, n_rows: int) -> Array:
@@ -184,5 +191,5 @@ def embedding_backward(g: Array, idx: Array, n_rows: int) -> Array:
     dtype = np.float64 if index.size > MANY else rows.dtype
     gw = np.zeros((n_rows, rows.shape[1]), dtype)
     parts = 1 << (get_num_threads() - 1).bit_length()  # a power of two
-    run(0.1 * rows.size, *_embedding_back_kernels, rows, index, gw, parts)
+    run(0.1 * rows.size, *_embedding_back, rows, index, gw, parts)
     return gw.astype(rows.dtype, copy=False)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 from numba.extending import overload
 
+from microtensor.kernels.driver import Task, jit_tasks, share
 from microtensor.kernels.exponential import exp
 from microtensor.kernels.layout import Array, as_rows, contiguous
-from microtensor.kernels.threads import get_num_threads, jit, jit_both, run, typeof
+from microtensor.kernels.threads import get_num_threads, jit, run, typeof
 
 BLOCK = 4096
 """Elements in a block: 16 KiB of float32 are read and 16 KiB written, about one first-level cache."""
@@ -54,7 +54,7 @@ def _compiled_largest(row: Any) -> Any:
     return largest
 
 
-@jit(fastmath=True, cache=False)
+@jit(fastmath=True, entry=False)
 def _sum(a: Array) -> Any:
     s = a.dtype.type(0)
     for j in range(a.size):
@@ -62,7 +62,7 @@ def _sum(a: Array) -> Any:
     return s
 
 
-@jit(fastmath=True, cache=False)
+@jit(fastmath=True, entry=False)
 def _two_sums(a: Array, b: Array) -> Any:
     s = q = a.dtype.type(0)
     for j in range(a.size):
@@ -71,7 +71,7 @@ def _two_sums(a: Array, b: Array) -> Any:
     return s, q
 
 
-@jit(fastmath=True, cache=False)
+@jit(fastmath=True, entry=False)
 def _dot(a: Array, b: Array) -> Any:
     s = a.dtype.type(0)
     for j in range(a.size):
@@ -79,7 +79,7 @@ def _dot(a: Array, b: Array) -> Any:
     return s
 
 
-@jit(fastmath=True, cache=False)
+@jit(fastmath=True, entry=False)
 def _sum_exp(a: Array, shift: float) -> Any:
     s = a.dtype.type(0)
     for j in range(a.size):
@@ -87,14 +87,14 @@ def _sum_exp(a: Array, shift: float) -> Any:
     return s
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _exp_all(e: Array) -> None:
     flat = e.reshape(-1)
     for k in range(flat.size):
         flat[k] = exp(flat[k])
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _exp_shifted(x: Array, e: Array, top: Array) -> None:
     """top = max of each row, 0 where that is −inf (−inf − −inf would be NaN); e = exp(x − top)."""
     for i in range(x.shape[0]):
@@ -108,35 +108,30 @@ def _exp_shifted(x: Array, e: Array, top: Array) -> None:
 # ---- softmax, log softmax, log-sum-exp ----
 
 
-@jit(cache=False)
-def _softmax_block(x: Array, y: Array, top: Array, log: bool) -> None:
+@jit_tasks
+def _softmax(task: Task, x: Array, y: Array, top: Array, log: bool, rows: int) -> None:
+    first, last = share(task, x.shape[0])
     zero, one = x.dtype.type(0), x.dtype.type(1)
-    _exp_shifted(x, y, top)
-    for i in range(x.shape[0]):
-        s, m = _sum(y[i]), top[i]
-        if log:
-            log_s = math.log(s) if s != 0 else zero  # s = 0: a row of −inf, which stays −inf
-            for j in range(x.shape[1]):
-                y[i, j] = (x[i, j] - m) - log_s  # x − (m + log s) would round log s to the digits of m
-        else:
-            scale = one / s if s != 0 else zero  # … or becomes zeros
-            for j in range(x.shape[1]):
-                y[i, j] *= scale
-
-
-def _softmax(x: Array, y: Array, top: Array, log: bool, rows: int) -> None:
-    for block in numba.prange((x.shape[0] + rows - 1) // rows):
-        i = block * rows
-        _softmax_block(x[i : i + rows], y[i : i + rows], top[i : i + rows], log)
-
-
-_softmax_kernels = jit_both(_softmax)
+    for start in range(first, last, rows):
+        k = min(start + rows, last)
+        X, Y, tops = x[start:k], y[start:k], top[start:k]
+        _exp_shifted(X, Y, tops)
+        for i in range(X.shape[0]):
+            s, m = _sum(Y[i]), tops[i]
+            if log:
+                log_s = math.log(s) if s != 0 else zero  # s = 0: a row of −inf, which stays −inf
+                for j in range(X.shape[1]):
+                    Y[i, j] = (X[i, j] - m) - log_s  # x − (m + log s) would round log s to the digits of m
+            else:
+                scale = one / s if s != 0 else zero  # … or becomes zeros
+                for j in range(X.shape[1]):
+                    Y[i, j] *= scale
 
 
 def _softmax_forward(x: Array, log: bool) -> Array:
     rows = as_rows(x)
     y, top = np.empty_like(rows), np.empty(len(rows), rows.dtype)
-    run(0.6 * rows.size, *_softmax_kernels, rows, y, top, log, _rows_per_block(rows))
+    run(0.6 * rows.size, *_softmax, rows, y, top, log, _rows_per_block(rows))
     return y.reshape(x.shape)
 
 
@@ -157,21 +152,14 @@ def log_softmax_forward(x: Array) -> Array:
     return _softmax_forward(x, True)
 
 
-@jit(cache=False)
-def _softmax_block_back(g: Array, y: Array, gx: Array) -> None:
+@jit_tasks
+def _softmax_back(task: Task, g: Array, y: Array, gx: Array) -> None:
+    first, last = share(task, g.shape[0])
+    g, y, gx = g[first:last], y[first:last], gx[first:last]
     for i in range(g.shape[0]):
         s = _dot(g[i], y[i])
         for j in range(g.shape[1]):
             gx[i, j] = y[i, j] * (g[i, j] - s)
-
-
-def _softmax_back(g: Array, y: Array, gx: Array, rows: int) -> None:
-    for block in numba.prange((g.shape[0] + rows - 1) // rows):
-        i = block * rows
-        _softmax_block_back(g[i : i + rows], y[i : i + rows], gx[i : i + rows])
-
-
-_softmax_back_kernels = jit_both(_softmax_back)
 
 
 def softmax_backward(g: Array, y: Array) -> Array:
@@ -181,30 +169,25 @@ def softmax_backward(g: Array, y: Array) -> Array:
     """
     y_rows = as_rows(y)
     gx = np.empty_like(y_rows)
-    run(0.2 * gx.size, *_softmax_back_kernels, as_rows(g), y_rows, gx, _rows_per_block(gx))
+    run(0.2 * gx.size, *_softmax_back, as_rows(g), y_rows, gx)
     return gx.reshape(y.shape)
 
 
-@jit(cache=False)
-def _log_softmax_block_back(g: Array, y: Array, gx: Array) -> None:
-    flat_y, flat_p = y.reshape(-1), gx.reshape(-1)
-    for k in range(flat_y.size):
-        flat_p[k] = exp(flat_y[k])
-    for i in range(g.shape[0]):
-        s, p = _two_sums(g[i], gx[i])
-        for j in range(g.shape[1]):
-            gx[i, j] = g[i, j] - gx[i, j] * s
-        if p == 0:  # probabilities sum to 1, but for a row of −inf
-            gx[i] = 0
-
-
-def _log_softmax_back(g: Array, y: Array, gx: Array, rows: int) -> None:
-    for block in numba.prange((g.shape[0] + rows - 1) // rows):
-        i = block * rows
-        _log_softmax_block_back(g[i : i + rows], y[i : i + rows], gx[i : i + rows])
-
-
-_log_softmax_back_kernels = jit_both(_log_softmax_back)
+@jit_tasks
+def _log_softmax_back(task: Task, g: Array, y: Array, gx: Array, rows: int) -> None:
+    first, last = share(task, g.shape[0])
+    for start in range(first, last, rows):
+        k = min(start + rows, last)
+        G, P = g[start:k], gx[start:k]
+        flat_y, flat_p = y[start:k].reshape(-1), P.reshape(-1)
+        for j in range(flat_y.size):
+            flat_p[j] = exp(flat_y[j])
+        for i in range(G.shape[0]):
+            s, p = _two_sums(G[i], P[i])
+            for j in range(G.shape[1]):
+                P[i, j] = G[i, j] - P[i, j] * s
+            if p == 0:  # probabilities sum to 1, but for a row of −inf
+                P[i] = 0
 
 
 def log_softmax_backward(g: Array, y: Array) -> Array:
@@ -214,27 +197,22 @@ def log_softmax_backward(g: Array, y: Array) -> Array:
     """
     g_rows, y_rows = as_rows(g), as_rows(y)
     gx = np.empty_like(y_rows)
-    run(0.4 * gx.size, *_log_softmax_back_kernels, g_rows, y_rows, gx, _rows_per_block(gx))
+    run(0.4 * gx.size, *_log_softmax_back, g_rows, y_rows, gx, _rows_per_block(gx))
     return gx.reshape(y.shape)
 
 
-@jit(cache=False)
-def _logsumexp_row(x: Array) -> Any:
-    m, zero = _largest(x), x.dtype.type(0)
-    if m == np.inf:  # exp(inf − inf) would be NaN, which is right only if the row has a NaN
-        for j in range(x.size):
-            m += zero if x[j] < np.inf else x[j]
-        return m
-    m = zero if m == -np.inf else m
-    return m + np.log(_sum_exp(x, m))
-
-
-def _logsumexp(x: Array, y: Array) -> None:
-    for i in numba.prange(x.shape[0]):
-        y[i] = _logsumexp_row(x[i])
-
-
-_logsumexp_kernels = jit_both(_logsumexp)
+@jit_tasks
+def _logsumexp(task: Task, x: Array, y: Array) -> None:
+    zero = x.dtype.type(0)
+    for i in range(*share(task, x.shape[0])):
+        m = _largest(x[i])
+        if m == np.inf:  # exp(inf − inf) would be NaN, which is right only if the row has a NaN
+            for j in range(x.shape[1]):
+                m += zero if x[i, j] < np.inf else x[i, j]
+            y[i] = m
+        else:
+            m = zero if m == -np.inf else m
+            y[i] = m + np.log(_sum_exp(x[i], m))
 
 
 def logsumexp_forward(x: Array) -> Array:
@@ -244,49 +222,39 @@ def logsumexp_forward(x: Array) -> Array:
     """
     rows = as_rows(x)
     y = np.empty(len(rows), rows.dtype)
-    run(0.6 * rows.size, *_logsumexp_kernels, rows, y)
+    run(0.6 * rows.size, *_logsumexp, rows, y)
     return y.reshape(x.shape[:-1])
 
 
 # ---- cross entropy ----
 
 
-@jit(cache=False)
-def _loss_block(
-    z: Array, target: Array, ignore: int, smoothing: float, loss: Array, lse: Array, e: Array
-) -> None:
-    _exp_shifted(z, e, lse[:, 0])
-    for i in range(z.shape[0]):
-        t, m = target[i], lse[i, 0]
-        if t == ignore:
-            loss[i] = lse[i, 0] = lse[i, 1] = 0
-            continue
-        if z[i, t] == m:  # e is 1 there, and a good model's others are so small that 1 + others = 1
-            e[i, t] = 0
-            log_s = math.log1p(_sum(e[i]))
-        else:
-            log_s = np.log(_sum(e[i]))  # not math.log, which refuses 0 in plain Python
-        loss[i] = log_s - (z[i, t] - m)
-        lse[i, 1] = log_s
-        if smoothing > 0:
-            for j in range(z.shape[1]):
-                e[i, j] = m - z[i, j]
-            loss[i] = (1 - smoothing) * loss[i] + smoothing * (log_s + _sum(e[i]) / z.shape[1])
-
-
+@jit_tasks
 def _loss(
-    z: Array, target: Array, ignore: int, smoothing: float, loss: Array, lse: Array, scratch: Array
+    task: Task, z: Array, target: Array, ignore: int, smoothing: float, loss: Array, lse: Array, room: Array
 ) -> None:
-    parts, rows = scratch.shape[:2]
-    for part in numba.prange(parts):
-        first, last = part * len(z) // parts, (part + 1) * len(z) // parts
-        for i in range(first, last, rows):
-            k = min(i + rows, last)
-            e = scratch[part, : k - i]
-            _loss_block(z[i:k], target[i:k], ignore, smoothing, loss[i:k], lse[i:k], e)
-
-
-_loss_kernels = jit_both(_loss)
+    (first, last), rows = share(task, z.shape[0]), room.shape[1]
+    for start in range(first, last, rows):
+        stop = min(start + rows, last)
+        e = room[task[0], : stop - start]
+        _exp_shifted(z[start:stop], e, lse[start:stop, 0])
+        for k in range(stop - start):
+            i = start + k
+            t, m = target[i], lse[i, 0]
+            if t == ignore:
+                loss[i] = lse[i, 0] = lse[i, 1] = 0
+                continue
+            if z[i, t] == m:  # e is 1 there, and a good model's others are so small that 1 + others = 1
+                e[k, t] = 0
+                log_s = math.log1p(_sum(e[k]))
+            else:
+                log_s = np.log(_sum(e[k]))  # not math.log, which refuses 0 in plain Python
+            loss[i] = log_s - (z[i, t] - m)
+            lse[i, 1] = log_s
+            if smoothing > 0:
+                for j in range(z.shape[1]):
+                    e[k, j] = m - z[i, j]
+                loss[i] = (1 - smoothing) * loss[i] + smoothing * (log_s + _sum(e[k]) / z.shape[1])
 
 
 def cross_entropy_forward(
@@ -303,40 +271,39 @@ def cross_entropy_forward(
     z, t = as_rows(logits), contiguous(target)
     loss, lse = np.empty(len(z), z.dtype), np.empty((len(z), 2), z.dtype)
     rows = _rows_per_block(z)
-    scratch = np.empty((min(get_num_threads(), len(z) // rows + 1), rows, z.shape[1]), z.dtype)
+    room = np.empty((get_num_threads(), min(rows, len(z)), z.shape[1]), z.dtype)
     options = int(ignore_index), float(label_smoothing)
-    run(0.5 * z.size, *_loss_kernels, z, t, *options, loss, lse, scratch)
+    run(0.5 * z.size, *_loss, z, t, *options, loss, lse, room)
     return loss, lse
 
 
-@jit(cache=False)
-def _loss_block_back(
-    g: Array, z: Array, target: Array, lse: Array, ignore: int, smoothing: float, gz: Array
-) -> None:
-    for i in range(z.shape[0]):
-        for j in range(z.shape[1]):
-            gz[i, j] = (z[i, j] - lse[i, 0]) - lse[i, 1]
-    _exp_all(gz)
-    uniform = z.dtype.type(smoothing / z.shape[1])
-    for i in range(z.shape[0]):
-        if target[i] == ignore:
-            gz[i] = 0
-        else:
-            gz[i, target[i]] -= z.dtype.type(1 - smoothing)
-            for j in range(z.shape[1]):
-                gz[i, j] = (gz[i, j] - uniform) * g[i]
-
-
+@jit_tasks
 def _loss_back(
-    g: Array, z: Array, target: Array, lse: Array, ignore: int, smoothing: float, gz: Array, rows: int
+    task: Task,
+    g: Array,
+    z: Array,
+    target: Array,
+    lse: Array,
+    ignore: int,
+    smoothing: float,
+    gz: Array,
+    n: int,
 ) -> None:
-    for block in numba.prange((z.shape[0] + rows - 1) // rows):
-        i = block * rows
-        k = min(i + rows, z.shape[0])
-        _loss_block_back(g[i:k], z[i:k], target[i:k], lse[i:k], ignore, smoothing, gz[i:k])
-
-
-_loss_back_kernels = jit_both(_loss_back)
+    first, last = share(task, z.shape[0])
+    uniform, rest = z.dtype.type(smoothing / z.shape[1]), z.dtype.type(1 - smoothing)
+    for start in range(first, last, n):
+        stop = min(start + n, last)
+        for i in range(start, stop):
+            for j in range(z.shape[1]):
+                gz[i, j] = (z[i, j] - lse[i, 0]) - lse[i, 1]
+        _exp_all(gz[start:stop])
+        for i in range(start, stop):
+            if target[i] == ignore:
+                gz[i] = 0
+            else:
+                gz[i, target[i]] -= rest
+                for j in range(z.shape[1]):
+                    gz[i, j] = (gz[i, j] - uniform) * g[i]
 
 
 def cross_entropy_backward(
@@ -350,5 +317,5 @@ def cross_entropy_backward(
     gz = np.empty_like(z)
     g, t, lse = contiguous(g), contiguous(target), contiguous(lse)
     options = int(ignore_index), float(label_smoothing)
-    run(0.4 * z.size, *_loss_back_kernels, g, z, t, lse, *options, gz, _rows_per_block(z))
+    run(0.4 * z.size, *_loss_back, g, z, t, lse, *options, gz, _rows_per_block(z))
     return gz

@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 
+from microtensor.kernels.driver import Task, jit_tasks, share
 from microtensor.kernels.layout import Array, contiguous
 from microtensor.kernels.tables import numbers, place, table
-from microtensor.kernels.threads import jit, jit_both, run
+from microtensor.kernels.threads import jit, run
 
 # ---- Adam ----
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _adam(p: Array, m: Array, v: Array, g: Array, c: Array) -> None:
     F = p.dtype.type  # a float64 constant would make every operation of the loop a float64 one
     sign, shrink, decay, rest1, beta2 = F(c[0]), F(c[1]), F(c[2]), F(c[3]), F(c[4])
@@ -33,16 +33,14 @@ def _adam(p: Array, m: Array, v: Array, g: Array, c: Array) -> None:
         p[i] = shrink * p[i] - rate * (first / (math.sqrt(second) * root + eps))
 
 
-def _adam_all(like: Array, at: Array, sizes: Array, first: Array, kinds: Array, c: Array) -> None:
-    for block in numba.prange(first[-1]):
+@jit_tasks
+def _adam_all(task: Task, like: Array, at: Array, sizes: Array, first: Array, kinds: Array, c: Array) -> None:
+    for block in range(*share(task, first[-1])):
         j, start, n = place(block, sizes, first)
         skip = start * like.itemsize
         p, m = numbers(like, at[0, j] + skip, n), numbers(like, at[1, j] + skip, n)
         v, g = numbers(like, at[2, j] + skip, n), numbers(like, at[3, j] + skip, n)
         _adam(p, m, v, g, c[kinds[j]])
-
-
-_adam_kernels = jit_both(_adam_all)
 
 
 def adam_steps(
@@ -63,7 +61,7 @@ def adam_steps(
     if found is None:
         return False
     arguments = np.array(kinds, np.int64), np.array(rules, np.float64)
-    run(0.4 * found.sizes.sum(), *_adam_kernels, *found, *arguments)
+    run(0.4 * found.sizes.sum(), *_adam_all, *found, *arguments)
     return True
 
 
@@ -94,7 +92,7 @@ def adam_rule(
 # ---- SGD ----
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _sgd(p: Array, g: Array, c: Array) -> None:
     F = p.dtype.type
     sign, decay, rate, zero = F(c[0]), F(c[1]), F(c[4]), F(0)
@@ -103,7 +101,7 @@ def _sgd(p: Array, g: Array, c: Array) -> None:
         p[i] = p[i] - rate * (d if decay == zero else d + decay * p[i])  # 0 · inf would be NaN
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _momentum(p: Array, b: Array, g: Array, c: Array) -> None:
     F = p.dtype.type
     sign, decay, momentum, rest, rate, zero = F(c[0]), F(c[1]), F(c[2]), F(c[3]), F(c[4]), F(0)
@@ -116,8 +114,9 @@ def _momentum(p: Array, b: Array, g: Array, c: Array) -> None:
         p[i] = p[i] - rate * (d + momentum * total if nesterov else total)
 
 
-def _sgd_all(like: Array, at: Array, sizes: Array, first: Array, kinds: Array, c: Array) -> None:
-    for block in numba.prange(first[-1]):
+@jit_tasks
+def _sgd_all(task: Task, like: Array, at: Array, sizes: Array, first: Array, kinds: Array, c: Array) -> None:
+    for block in range(*share(task, first[-1])):
         j, start, n = place(block, sizes, first)
         skip = start * like.itemsize
         p, g = numbers(like, at[0, j] + skip, n), numbers(like, at[-1, j] + skip, n)
@@ -125,9 +124,6 @@ def _sgd_all(like: Array, at: Array, sizes: Array, first: Array, kinds: Array, c
             _sgd(p, g, c[kinds[j]])
         else:
             _momentum(p, numbers(like, at[1, j] + skip, n), g, c[kinds[j]])
-
-
-_sgd_kernels = jit_both(_sgd_all)
 
 
 def sgd_steps(
@@ -147,7 +143,7 @@ def sgd_steps(
     if found is None:
         return False
     arguments = np.array(kinds, np.int64), np.array(rules, np.float64)
-    run(0.2 * found.sizes.sum(), *_sgd_kernels, *found, *arguments)
+    run(0.2 * found.sizes.sum(), *_sgd_all, *found, *arguments)
     return True
 
 
@@ -172,7 +168,7 @@ def sgd_rule(
 # ---- gradients ----
 
 
-@jit(fastmath=True, cache=False)
+@jit(fastmath=True, entry=False)
 def _block_of_squares(g: Array) -> float:
     s = 0.0
     for i in range(g.size):
@@ -181,18 +177,11 @@ def _block_of_squares(g: Array) -> float:
     return s
 
 
-def _squares(like: Array, at: Array, sizes: Array, first: Array, blocks: Array, sums: Array) -> None:
-    for block in numba.prange(first[-1]):
+@jit_tasks
+def _squares(task: Task, like: Array, at: Array, sizes: Array, first: Array, blocks: Array) -> None:
+    for block in range(*share(task, first[-1])):
         j, start, n = place(block, sizes, first)
         blocks[block] = _block_of_squares(numbers(like, at[0, j] + start * like.itemsize, n))
-    for j in range(sums.size):  # one thread, in order
-        s = 0.0
-        for block in range(first[j], first[j + 1]):
-            s += blocks[block]
-        sums[j] = s
-
-
-_squares_kernels = jit_both(_squares)
 
 
 def sq_sums(arrays: Sequence[Array]) -> list[float]:
@@ -209,27 +198,25 @@ def sq_sums(arrays: Sequence[Array]) -> list[float]:
         arrays = [contiguous(arrays[0])]
         found = table((arrays,), 0)
         assert found is not None
-    sums = np.empty(len(arrays))
-    work = 0.07 * found.sizes.sum()
-    run(work, *_squares_kernels, *found, np.empty(found.first[-1]), sums)
+    blocks, sums, some = np.empty(found.first[-1]), np.zeros(len(arrays)), found.sizes > 0
+    run(0.07 * found.sizes.sum(), *_squares, *found, blocks)
+    sums[some] = np.add.reduceat(blocks, found.first[:-1][some]) if blocks.size else 0.0
     floats: list[float] = sums.tolist()
     return floats
 
 
-@jit(cache=False)
+@jit(inline=True)
 def _scale(g: Array, factor: float) -> None:
     F = g.dtype.type(factor)
     for i in range(g.size):
         g[i] *= F
 
 
-def _scale_all(like: Array, at: Array, sizes: Array, first: Array, factor: float) -> None:
-    for block in numba.prange(first[-1]):
+@jit_tasks
+def _scale_all(task: Task, like: Array, at: Array, sizes: Array, first: Array, factor: float) -> None:
+    for block in range(*share(task, first[-1])):
         j, start, n = place(block, sizes, first)
         _scale(numbers(like, at[0, j] + start * like.itemsize, n), factor)
-
-
-_scale_kernels = jit_both(_scale_all)
 
 
 def scale(arrays: Sequence[Array], factor: float) -> None:
@@ -239,7 +226,7 @@ def scale(arrays: Sequence[Array], factor: float) -> None:
     """
     found = table((arrays,), 1) if arrays else None
     if found is not None:
-        run(0.1 * found.sizes.sum(), *_scale_kernels, *found, factor)
+        run(0.1 * found.sizes.sum(), *_scale_all, *found, factor)
     else:
         for g in arrays:
             np.multiply(g, factor, out=g)

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
+from numba.np import arrayobj
 
 from microtensor.kernels.layout import Array
 from microtensor.kernels.threads import COMPILED, jit
 from microtensor.kernels.vectors import _array_at
 
-_carray: Any = numba.carray  # type: ignore[attr-defined]
-_Pointer: Any = types.CPointer
+_arrays: Any = arrayobj  # numba has types for some of its names only
 
 BLOCK = 8192
 """Elements of one parameter that a thread takes in one go. The squares of a block are added up by themselves:
@@ -38,29 +37,24 @@ class Table(NamedTuple):
 _LIKE = {dtype: np.empty(0, dtype) for dtype in (np.dtype(np.float32), np.dtype(np.float64))}
 
 
-def numbers(like: Array, address: int, n: int) -> Array:
+def _plain_numbers(like: Array, address: int, n: int) -> Array:
     """The n numbers of like's dtype at an address."""
     return _array_at(like, address, (n,), (like.itemsize,))  # type: ignore[arg-type]
 
 
-def _address_to_pointer(typing: Any, like: Any, address: Any) -> Any:
-    pointer = _Pointer(like.dtype)
+def _typed_numbers(typing: Any, like: Any, address: Any, n: Any) -> Any:
+    kind = types.Array(like.dtype, 1, "C")
 
-    def convert(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[1], context.get_value_type(pointer))
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, (_, address, n) = _arrays.make_array(kind)(context, builder), arguments
+        data, size = builder.inttoptr(address, array.data.type), like.dtype.bitwidth // 8
+        _arrays.populate_array(array, data, [n], [n.type(size)], n.type(size), None)
+        return array._getvalue()
 
-    return pointer(like, address), convert
+    return kind(like, types.intp, types.intp), codegen
 
 
-_pointer: Any = intrinsic(_address_to_pointer)
-
-
-@overload(numbers)
-def _compiled_numbers(like: Any, address: Any, n: Any) -> Any:
-    def at(like: Any, address: Any, n: Any) -> Any:
-        return _carray(_pointer(like, address), (n,))
-
-    return at
+numbers: Any = intrinsic(_typed_numbers) if COMPILED else _plain_numbers
 
 
 # What an array is, in words of 8 bytes: its type, with which the header of every Python object ends, then the
@@ -174,7 +168,7 @@ def _apart(at: Array, lengths: Array, written: int) -> bool:
     return bool((next_written >= ends[written:]).all())
 
 
-@jit(cache=False)
+@jit(entry=False)
 def place(block: int, sizes: Array, first: Array) -> tuple[int, int, int]:
     """Whose block it is (first[j] ≤ block < first[j + 1]), where in the array it starts, and its length."""
     j, end = 0, first.size - 1
