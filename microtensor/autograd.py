@@ -40,7 +40,7 @@ def backward(
     tensor_of = {id(node): x for node, x in zip(nodes or (), wanted or (), strict=True)}
     found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
     leaves = [(tensor_of.get(id(node), node), g, ours) for node, g, ours in found]
-    stale = [leaf for leaf, g, ours in leaves if _accumulate(leaf, g, ours)]
+    stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours)]
     if stale:
         warn(
             f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the "

@@ -793,3 +793,33 @@ def test_an_overwritten_value_is_shown_with_its_own_shape():
     parts[1].mul_(2.0)
     with pytest.raises(RuntimeError, match=r"of shape \(.*4.*\), which was changed in place"):
         z.sum().backward()
+
+
+def test_a_view_that_is_a_leaf_of_its_own_is_no_more_changed_in_place_than_any_leaf():
+    v = mt.zeros(3).view(3).requires_grad_()
+    for part in (v, v[:], v.detach().requires_grad_()):
+        with pytest.raises(RuntimeError, match=r"mul_: a leaf tensor of shape \(3,\) that requires a grad"):
+            part.mul_(2.0)
+    with mt.no_grad():
+        assert v.add_(1.0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_leaf_that_was_frozen_after_the_forward_gets_no_gradient():
+    frozen, free = leaf(2.0), leaf(3.0)
+    y = frozen * free
+    frozen.requires_grad_(False)
+    y.backward()
+    assert frozen.grad is None
+    assert free.grad.item() == 2.0
+
+
+def test_detach_takes_the_tensor_itself_off_the_tape():
+    x = leaf(1.0)
+    y = x * 2.0
+    z = y * 3.0
+    assert y.detach_() is y
+    assert (y.grad_fn, y.requires_grad) == (None, False)
+    z.backward()  # what was made of it before goes on
+    assert x.grad.item() == 6.0
+    with pytest.raises(RuntimeError, match=r"detach_: the tensor of shape \(\) is a view; use detach\(\)"):
+        mt.zeros(3)[0].detach_()

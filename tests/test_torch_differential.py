@@ -739,7 +739,7 @@ def _(d: Draw) -> Any:
     return (d.x(d.shape(low=2)),), {}  # of a vector PyTorch warns that it will be an error
 
 
-@case("zero_ T shape ndim dtype is_leaf requires_grad itemsize nbytes data")
+@case("zero_ detach_ T shape ndim dtype is_leaf requires_grad itemsize nbytes data")
 def _(d: Draw) -> Any:
     return (d.x(),), {}
 

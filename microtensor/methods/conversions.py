@@ -45,6 +45,18 @@ class Conversions:
         same.version = self.version
         return same
 
+    def detach_(self: Any) -> Tensor:
+        """The tensor itself, taken off the tape: a leaf that requires no gradient.
+
+        Shapes: any → the tensor itself
+        Raises: RuntimeError for a view, which would be recorded again with what it views.
+        Source: torch.Tensor.detach_.
+        """
+        if self.base is not None:
+            raise RuntimeError(f"detach_: the tensor of shape {self.shape} is a view; use detach()")
+        self.grad_fn, self._requires_grad = None, False
+        return self  # type: ignore[no-any-return]
+
     def clone(self: Any) -> Tensor:
         """A copy in row-major order; the gradient flows through it.
 

@@ -83,9 +83,13 @@ class InPlace:
         if self.base is not None:
             engine.refresh(self)
         root = self if self.base is None else self.base[0]
-        if mode.grad and root._requires_grad and root.grad_fn is None:
+        inner = (
+            root._requires_grad == self._requires_grad
+        )  # else the leaf is a view, this one or what it shows
+        if mode.grad and root.grad_fn is None and (root._requires_grad or not inner):
+            shape = root.shape if inner else self.shape
             raise RuntimeError(
-                f"{who}: a leaf tensor of shape {root.shape} that requires a gradient cannot be changed "
+                f"{who}: a leaf tensor of shape {shape} that requires a gradient cannot be changed "
                 f"in place while recording; do it under mt.no_grad(), or on a clone()"
             )
         if not self.array.flags.writeable:
