@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 
 import numpy as np
@@ -241,6 +242,55 @@ def test_a_row_that_sees_another_row_of_the_batch_is_caught():
 def test_a_leak_without_a_gradient_is_caught_by_value():
     with pytest.raises(AssertionError, match="changes with inputs that it may not see, without a gradient"):
         check_causal(lambda x: x + x.detach().roll(-1, 1), mt.randn(1, 4, 2))
+
+
+def _quantized(x):
+    step = x.detach().abs().amax() / 8
+    return (x.detach() / step).round() * step + x - x.detach()
+
+
+def _one_too_far(x):
+    parts = [(x[:, t : t + 1], x[:, : t + 2]) for t in range(x.shape[1])]
+    return mt.cat([F.scaled_dot_product_attention(q, k, k) for q, k in parts], 1)
+
+
+WHOLE, FIRST = mt.ones(2, 4).bool(), mt.tensor([[True, True, True, False], [True, True, False, False]])
+LEAKS = {  # planted: functions of (x, mask) that see too much, each in a way of its own
+    "statistics of the batch": lambda x, mask: (x - x.mean((0, 1))) * mask,
+    "statistics without a gradient": lambda x, mask: (x - x.detach().mean((0, 1))) * mask,
+    "a norm over time": lambda x, mask: F.layer_norm(x, x.shape[1:]) * mask,
+    "a scale of all": lambda x, mask: _quantized(x) * mask,
+    "a branch": lambda x, mask: x * mask * (2 if x.detach()[1, -1].sum() > 0 else 3),
+    "a place by what is not 0": lambda x, mask: (x + (x.detach() != 0).any(-1).sum(1)[:, None, None]) * mask,
+    "the length by what is not 0": lambda x, mask: x * mask / (x.detach() != 0).sum(1, keepdim=True),
+    "the rank among all": lambda x, mask: (x + x.detach().argsort(1).argsort(1)) * mask,
+    "a softmax before the mask": lambda x, mask: (x @ x.mT).softmax(-1) * mask.mT @ x * mask,
+    "a mask that is too weak": lambda x, mask: (x @ x.mT - 9.0 * ~mask.mT).softmax(-1) @ x * mask,
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_a_leak_of_any_kind_is_caught(name):
+    for seed in range(5):
+        mt.manual_seed(seed)
+        with pytest.raises(AssertionError, match="check_causal: "):
+            check_causal(lambda x: LEAKS[name](x, WHOLE[..., None]), mt.randn(2, 4, 3), seed=seed)
+        with pytest.raises(AssertionError, match="check_padding: "):
+            check_padding(lambda x: LEAKS[name](x, FIRST[..., None]), mt.randn(2, 4, 3), FIRST, seed=seed)
+
+
+def test_a_cache_that_is_one_step_too_long_is_caught():
+    with pytest.raises(AssertionError, match=r"output 0 depends on input \(\d, 1\)"):
+        check_causal(_one_too_far, mt.randn(2, 4, 3))
+
+
+def test_a_memory_that_is_read_without_its_mask_is_caught():
+    query = mt.randn(2, 3, 4)
+    for mask, caught in [(FIRST[:, None], False), (None, True), (FIRST.float()[:, None] * 1.5, True)]:
+        with pytest.raises(AssertionError, match="y depends") if caught else contextlib.nullcontext():
+            check_padding(
+                lambda x: F.scaled_dot_product_attention(query, x, x, mask), mt.randn(2, 4, 4), FIRST
+            )
 
 
 def test_what_proves_nothing_is_refused():

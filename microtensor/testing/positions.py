@@ -28,7 +28,8 @@ def check_causal(model: Callable[..., Any], x: Any, *, seed: int = 0) -> None:
     """Output t depends on inputs ≤ t of its own row only; or an AssertionError names an output and an input.
 
     By gradient: that of output t by each later input is 0, and that of a row of the batch by each other row.
-    By value: output t stays when all later inputs change, and a row when all others do. model: a module or
+    By value: output t stays when all later inputs change (a little, much, to 0), and a row when
+    all others do. model: a module or
     function of x that returns y (B, T, …), or a tuple that starts with it; modules run in eval mode. x:
     embeddings (B, T, C), or token ids (B, T), which are followed through the embedding that looks them up.
     Ids should be unlike any others that the model looks up, as positions 0, 1, 2 …
@@ -58,6 +59,8 @@ def check_padding(
     model: Callable[..., Any], x: Any, mask: Any = None, *, pad_id: int | None = None, seed: int = 0
 ) -> None:
     """What padding holds never matters; or an AssertionError that names a padded input that is seen.
+
+    Nobody asks how much padding there is: places that are counted over it are no leak of content.
 
     model and x as in `check_causal`; mask (B, S): True where x is no padding, or pad_id for token ids. If y
     has the same leading shape its padded positions may be anything, else all of y counts.
@@ -111,12 +114,13 @@ def _prove(who: str, model: Any, x: Tensor, groups: Callable[[Array], Iterable[G
                 who, f"{what} depends on input", "its gradient there is", g * hidden, 1e-6 * g.max(), cure
             )
             noise = (rng.normal(size=content.shape) * (1.0 + content.std())).astype(content.dtype)
-            changed = content + noise * hidden[..., None]
-            d = np.abs(_run(who, model, x, changed)[0].array - y.array)
-            d = d.reshape(*y.shape[:2], -1).max(-1, initial=0.0) * counted
             scale = 1e-5 * float(np.abs(y.array).max())
             text = "changes with inputs that it may not see, without a gradient: by"
-            _refuse(who, f"{what}, at", text, d, scale, cure)
+            # a step only shows across its threshold: of the sign, of the maximum, of "is it 0?"
+            for change in (noise, -10 * noise, -content):
+                d = np.abs(_run(who, model, x, content + change * hidden[..., None])[0].array - y.array)
+                d = d.reshape(*y.shape[:2], -1).max(-1, initial=0.0) * counted
+                _refuse(who, f"{what}, at", text, d, scale, cure)
         if not seen:
             raise ValueError(
                 f"{who}: y depends on no input at all, so that nothing is proved; check the model"
