@@ -295,7 +295,7 @@ def scaled_dot_product_attention(
     refuse_integers(who, query)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{who}: is_causal with an attn_mask; combine them into one mask")
-    lead = _check_attention(who, query, key, value)
+    lead = _check_attention(who, query.shape, key.shape, value.shape)
     if not 0.0 <= check_number(who, "dropout_p", dropout_p) <= 1.0:
         raise ValueError(f"{who}: dropout_p is {dropout_p}; it is the probability to drop, between 0 and 1")
     if attn_mask is not None:
@@ -304,9 +304,9 @@ def scaled_dot_product_attention(
         check_broadcast(who, "attn_mask", attn_mask.shape, "the scores (..., T, S)", scores)
         if attn_mask.dtype != np.bool_:
             attn_mask = attn_mask.to(query.dtype)  # a float64 mask would widen float32 scores
-    query, key, value = (
+    query, key, value = [
         x if x.shape[:-2] == lead else x.expand(*lead, *x.shape[-2:]) for x in (query, key, value)
-    )
+    ]
     return ops.attention(  # type: ignore[no-any-return]
         query,
         key,
@@ -319,16 +319,17 @@ def scaled_dot_product_attention(
     )
 
 
-def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+def _check_attention(who: str, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> tuple[int, ...]:
     """The axes before the last two, broadcast."""
-    shapes = f"query {query.shape}, key {key.shape} and value {value.shape}"
-    if min(query.ndim, key.ndim, value.ndim) < 2:
-        raise ValueError(f"{who}: {shapes}; each needs two axes at least, (..., length, width)")
-    if query.shape[-1] != key.shape[-1]:
-        raise ValueError(f"{who}: {shapes}: query and key differ in width; make their last axes equal")
-    if key.shape[-2] != value.shape[-2]:
-        raise ValueError(f"{who}: {shapes}: key and value differ in length; give one value for each key")
-    try:
-        return np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-    except ValueError:
-        raise ValueError(f"{who}: {shapes}: axes before the last two must be equal or 1") from None
+    if min(len(q), len(k), len(v)) < 2:
+        wrong = "; each needs two axes at least, (..., length, width)"
+    elif q[-1] != k[-1]:
+        wrong = ": query and key differ in width; make their last axes equal"
+    elif k[-2] != v[-2]:
+        wrong = ": key and value differ in length; give one value for each key"
+    else:
+        try:
+            return q[:-2] if q[:-2] == k[:-2] == v[:-2] else np.broadcast_shapes(q[:-2], k[:-2], v[:-2])
+        except ValueError:
+            wrong = ": axes before the last two must be equal or 1"
+    raise ValueError(f"{who}: query {q}, key {k} and value {v}{wrong}")
