@@ -202,7 +202,7 @@ def test_the_evening_path_is_read_in_an_evening():
 ROOMS = {
     "": 1985,  # engine, walk, tensor and what makes and lists tensors
     "data": 650,
-    "kernels": 2625,  # attention is 620, the matrix product 610: vector code stands twice (Python, LLVM)
+    "kernels": 2662,  # attention is 650, the matrix product 610: vector code stands twice (Python, LLVM)
     "methods": 1520,  # PyTorch's names: the interface alone is as large as the engine
     "nn": 1400,  # layers and losses of small Transformers and lessons: PyTorch's interface is most of it
     "ops": 1171,

@@ -3,8 +3,9 @@
 A block of queries meets one block of keys after the other. The block's scores live in a tile that stays in
 the first caches: products fill it (vectors.py), softmax runs down its columns (columns.py), and the next
 products use it up. The forward keeps two numbers for each query, its largest score and 1/Σ exp, from which
-the backward makes the same weights again, bit for bit. Keys that no query of a block may attend to are not
-visited. Every sum has one order, whatever the threads.
+the backward makes the same weights again, bit for bit. A block of one query, as in decoding, is not worth a
+tile: its scores are dot products, and their last bits others. Keys that no query of a block may attend to are
+not visited. Every sum has one order, whatever the threads.
 Source: Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022, "FlashAttention", algorithms 1 and 4.
 """
 
@@ -172,6 +173,30 @@ def _softmax_panel(
     return seen
 
 
+@jit(entry=False)
+def _softmax_row(
+    s: Array, tile: Array, bias: Array, start: int, step: int, n: int, constants: Array, numbers: Array
+) -> None:
+    """Online softmax of one query, whose n scores fill the rows of a panel: its lanes share the maximum."""
+    size = s.itemsize
+    NR, ld = NV * (VECTOR_BYTES // size), QUERIES * size
+    height, scale = (n + NR - 1) // NR, start_of(constants) + (NR * NR + KEYS) * size
+    for c in range(height * NR):
+        tile[c // QUERIES, c % QUERIES] = bias[start + c * step] if c < n else -np.inf
+    numbers[BEFORE] = numbers[TOP, 0]
+    row = start_of(numbers)
+    before, top, total = row + BEFORE * ld, row + TOP * ld, row + TOTAL * ld
+    scores(s, start_of(s), NR * size, height, scale, scale - KEYS * size, start_of(tile), NR * size, top)
+    for c in range(1, NR):
+        if numbers[TOP, c] > numbers[TOP, 0]:
+            numbers[TOP, 0] = numbers[TOP, c]
+    numbers[TOP] = numbers[TOP, 0]
+    weights(s, start_of(s), NR * size, height, before, top, total)
+    for c in range(1, NR):
+        numbers[TOTAL, 0] += numbers[TOTAL, c]
+        numbers[TOTAL, c] = 0
+
+
 @jit(inline=True)
 def _forward_block(
     q: Array, k: Array, v: Array, bias: Array, y: Array, stats: Array, constants: Array, options: Array,
@@ -184,23 +209,32 @@ def _forward_block(
     queries = min(QUERIES, q.shape[2] - i)
     width = (queries + NR - 1) // NR * NR
     numbers[TOP], numbers[TOTAL] = -np.inf, 0
-    _transpose(s, address_of(q, x, h, i), q.strides[2], queries, D, start_of(panels))
+    q_rows, one = address_of(q, x, h, i), queries == 1 and not options[BOUND]
+    _transpose(s, q_rows, q.strides[2], queries, D, start_of(panels))
     if options[BOUND]:
         _set_row_keys(row_keys, options, x * q.shape[1] + h, i)
     last = _key_count(bias, options, x, h, i, queries, k.shape[2])
-    for j in range(0, last, KEYS):
-        n = min(KEYS, last - j)
+    reach, key_step = (KEYS * NR, size) if one else (KEYS, ld)
+    for j in range(0, last, reach):
+        n = min(reach, last - j)
         diagonal = _diagonal(options, i, j, n)
-        _product(s, address_of(k, x, h, j), k.strides[2], size, start_of(panels), ld, start_of(s), ld,
-                 n, D, width, WRITE, COLUMNS, diagonal)  # fmt: skip
-        keys, mask = _mask(bias, options, x, h, i, j, queries, n, diagonal, constants, tile)
-        for p in range(0, width, NR):
-            seen = _softmax_panel(s, p, n, diagonal, keys, mask, constants, numbers)
-            if options[BOUND]:
-                drop(s, start_of(s) + p * size, ld, seen, start_of(row_keys) + p * 4, j, options[BOUND])
+        k_rows = address_of(k, x, h, j)
+        if one:
+            dot_rows(s, q_rows, 0, k_rows, k.strides[2], n, D, start_of(s))
+            start = x * options[X_STEP] + h * options[Y_STEP] + i * options[T_STEP] + j
+            at = start if options[MASKED] else NR * NR
+            _softmax_row(s, tile, bias, at, options[MASKED], n, constants, numbers)
+        else:
+            _product(s, k_rows, k.strides[2], size, start_of(panels), ld, start_of(s), ld,
+                     n, D, width, WRITE, COLUMNS, diagonal)  # fmt: skip
+            keys, mask = _mask(bias, options, x, h, i, j, queries, n, diagonal, constants, tile)
+            for p in range(0, width, NR):
+                seen = _softmax_panel(s, p, n, diagonal, keys, mask, constants, numbers)
+                if options[BOUND]:
+                    drop(s, start_of(s) + p * size, ld, seen, start_of(row_keys) + p * 4, j, options[BOUND])
         if j:
             scale_rows(s, out, E * size, queries, E, start_of(numbers) + BEFORE * ld, out, E * size)
-        _product(s, start_of(s), size, ld, address_of(v, x, h, j), v.strides[2], out, E * size,
+        _product(s, start_of(s), size, key_step, address_of(v, x, h, j), v.strides[2], out, E * size,
                  queries, n, E, j, UNTIL, diagonal)  # fmt: skip
     kept = constants[NR * NR + KEYS + 1]
     for r in range(queries):
