@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
@@ -105,7 +107,17 @@ def _walk(roots: Any, **options: Any) -> list[tuple[Any, Any, bool]]:
     found = walk(roots, retained=retained, **options)
     for tensor, g in retained:
         _accumulate(tensor, g, False)
-    return found
+    return [(item[0], item[1], ours) for item, ours in zip(found, map(_is_ours, found), strict=True)]
+
+
+def _is_ours(found: tuple[Any, Any, bool]) -> bool:
+    """Did the walk make this gradient, or does nobody but `found` hold it or, if it is a view, its memory?"""
+    if found[2] or type(found[1]) is not ndarray or getrefcount(found[1]) > 2:  # found's and the argument's
+        return found[2]
+    return found[1].flags.owndata or (
+        (type(found[1].base) is ndarray and found[1].base.flags.owndata)
+        and (getrefcount(found[1].base) == 2 and found[1].base.nbytes == found[1].nbytes)
+    )
 
 
 def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[tuple[Any, Any]]:
@@ -177,7 +189,7 @@ def _owned(g: Any, ours: bool) -> Any:
     """A gradient as a tensor for the user to keep and change: what others may hold is copied (law 4)."""
     if isinstance(g, engine.Tensor):
         return g
-    return engine.make(g if ours and g.flags.c_contiguous else np.array(g, order="C"), None, None)
+    return engine.make(g if ours and g.flags.carray else np.array(g, order="C"), None, None)
 
 
 def __getattr__(name: str) -> Any:  # the checks are used by tests: a training run need not load them

@@ -237,6 +237,38 @@ def test_the_cotangent_that_was_passed_in_is_never_written_into():
     assert x.grad.tolist() == [4.0] * 3
 
 
+@pytest.mark.parametrize(
+    ("held", "stolen"),
+    [("nothing", True), ("nothing but a view of it", True), ("the array", False), ("a view", False),
+     ("its memory", False), ("half of it", False)],
+)  # fmt: skip
+def test_a_gradient_is_copied_exactly_if_somebody_else_holds_its_memory(declare, held, stolen):
+    """The leaf's .grad may be changed by its owner, and a copy costs a pass over memory."""
+    kept, addresses = [], []
+
+    @declare("double")
+    def double(x):
+        return 2 * x
+
+    @double.vjp
+    def double_vjp(g):
+        owner = np.full(4, 2.0)
+        if held == "half of it":
+            owner = np.full(8, 2.0)
+        gradient = owner if held in ("nothing", "the array", "a view") else owner[:4].reshape(4)
+        kept.extend({"the array": [gradient], "a view": [gradient[:2]], "its memory": [owner]}.get(held, []))
+        addresses.append(gradient.ctypes.data)
+        return (gradient,)
+
+    for ask in (lambda x: double(x).backward(mt.ones(4)), lambda x: mt.autograd.grad(double(x).sum(), x)):
+        x = mt.ones(4, dtype=mt.float64, requires_grad=True)
+        gradient = (ask(x) or (x.grad,))[0]
+        assert gradient.tolist() == [2.0] * 4
+        assert (gradient.array.ctypes.data == addresses[-1]) == stolen
+        gradient.array[:] = 7.0
+        assert all((array == 2.0).all() for array in kept)
+
+
 def test_a_gradient_taken_earlier_keeps_its_value_when_grad_is_reset():
     x = leaf(np.ones(3))
     x.sum().backward()
