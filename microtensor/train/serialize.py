@@ -119,9 +119,10 @@ def load(path: Path, map_location: Any = None, *, weights_only: bool | None = No
         raise ValueError(
             f"load: {path!r} is damaged or no safetensors file ({error}); use another copy"
         ) from error
-    if "microtensor" not in metadata:
+    text = metadata.get("microtensor")
+    if text is None and not any('"sha256": "' in other for other in metadata.values()):
         return {name: as_tensor(array) for name, array in arrays.items()}
-    structure = _checked_structure(path, metadata["microtensor"], arrays)
+    structure = _checked_structure(path, text or "", arrays)  # ours, even if one bit of our mark is not
     try:
         return Unpacker(arrays).unpack(json.loads(structure))
     except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
