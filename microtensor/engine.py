@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 from weakref import ref as weak
 
@@ -50,7 +50,15 @@ def bind(tensor_class: Any, maker: Callable[..., Any]) -> None:
 
 # --- the op -------------------------------------------------------------------------------------------------
 
+# what a VJP may ask for, and where that is found when an op has run
 INPUT, OUTPUT, RESIDUAL, SHAPE, DTYPE, ALL_INPUTS, ALL_SHAPES = range(7)
+PLACES = ["inputs[{}]", "y", "residuals[{}]", "getattr(inputs[{}], 'shape', ())", "inputs[{}].dtype"]
+PLACES += ["tuple(inputs)", "tuple([x.shape for x in inputs])"]
+
+
+def _picker(places: Iterable[str]) -> Any:
+    """Picks what lies there, all at once: compiled, since every op on the tape asks."""
+    return eval(f"lambda y, inputs, residuals: ({''.join(map('{},'.format, places))})")
 
 
 class Op:
@@ -66,6 +74,7 @@ class Op:
         self.broadcasts: bool = options.pop("broadcasts", False)
         self.promotes: slice | None = options.pop("promotes", slice(None) if self.broadcasts else None)
         self.floats: bool = options.pop("floats", False)
+        self.converts = self.floats or self.promotes is not None
         self.view: bool = options.pop("view", False)
         self.differentiable: bool = options.pop("differentiable", True)
         self.residuals: tuple[str, ...] = options.pop("residuals", ())
@@ -91,7 +100,8 @@ class Op:
         self.kept: list[str] = []  # what an entry saves, by the names of the VJP's parameters,
         self.plan: list[tuple[int, int]] = []  # and where it is found
         self.vjp_params: frozenset[str] = frozenset()
-        self.keeps_output = self.keeps_arrays = self.keeps_inputs = False
+        self.take = self.checked = _picker(())  # it all, and the inputs among it: they must not change
+        self.keeps_output = self.keeps_arrays = False
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -105,8 +115,10 @@ class Op:
         self.plan = [self._keep(name) for name in self.kept]
         self.vjp_params = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         kinds = {kind for kind, _ in self.plan}
+        self.take = _picker(PLACES[kind].format(i) for kind, i in self.plan)
+        inputs = [PLACES[INPUT].format(i) for kind, i in self.plan if kind == INPUT]
+        self.checked = _picker(["*inputs"] if ALL_INPUTS in kinds else inputs)
         self.keeps_output = OUTPUT in kinds
-        self.keeps_inputs = self.plan == [(INPUT, i) for i in range(len(self.inputs))] != []
         self.keeps_arrays = bool(kinds & {INPUT, OUTPUT, RESIDUAL, ALL_INPUTS})
         self.vjp_function = function
         return function
@@ -154,7 +166,8 @@ class Op:
 
     def _record(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Compute on the arrays inside; if a gradient may flow, leave an entry on the tape."""
-        if self.composite_function is not None and mode.composites:
+        now = mode.__dict__  # one look into what is the thread's own
+        if now["composites"] and self.composite_function is not None:
             return self.composite_function(*args, **params)
         if self.defaults:
             params = {**self.defaults, **params}
@@ -170,32 +183,16 @@ class Op:
                     nodes.append(weak(a))
                 a = a.array
                 if a.dtype is not dtype:
-                    plain = plain and dtype is None
+                    plain = plain and (dtype is None or not self.converts)
                     dtype = a.dtype
             else:
-                plain = plain and (type(a) is float or type(a) is int)
+                plain = plain and (type(a) is float or type(a) is int or (a is None and not self.converts))
                 nodes.append(a)
             arrays.append(a)
-        if not plain or (dtype is not float32 and dtype is not float64):
+        if not (plain and (dtype is float32 or dtype is float64 or not self.converts)):
             args = self._prepare(args)
             arrays = [a.array if isinstance(a, Tensor) else a for a in args]
             nodes = [node_of(a) if isinstance(a, Tensor) else a for a in args]
-        return self._run(args, params, arrays, nodes, needed)
-
-    def pair(self, a: Any, b: Any) -> Any:
-        """What an operator calls: `_record`, written out for two tensors of one floating dtype."""
-        if type(a) is Tensor and type(b) is Tensor and a.base is None and b.base is None:
-            x, y = a.array, b.array
-            if x.dtype is y.dtype and (x.dtype is float32 or x.dtype is float64):
-                left, right = a._requires_grad, b._requires_grad
-                nodes = [(a.grad_fn or a) if left else weak(a), (b.grad_fn or b) if right else weak(b)]
-                return self._run((a, b), {}, [x, y], nodes, left or right)
-        return self._record((a, b), {})
-
-    def _run(
-        self, args: tuple[Any, ...], params: dict[str, Any], arrays: list[Any], nodes: list[Any], needed: bool
-    ) -> Any:
-        now = mode.__dict__  # one look into what is the thread's own
         needed = needed and self.differentiable and now["grad"]
         if needed and self.vjp_function is None:
             return self._by_composite(args, params)
@@ -208,16 +205,34 @@ class Op:
             if not str(error).startswith("cannot enter context"):
                 raise
             y = self.forward(*arrays, **params)
-        residuals: tuple[Any, ...] = ()
+        residuals = None
         if self.residuals:
             y, residuals = y
         if type(y) is not ndarray:  # NumPy turns 0-d results into scalars
             y = np.asarray(y)
         result = make(y, None, args[0] if self.view and memory.shares(y, arrays[0]) else None)
         if needed and y.dtype.kind == "f":
-            result.grad_fn = _entry(self, params, nodes, result, args, arrays, residuals)
-            result._requires_grad = True
+            enter(self, params, nodes, result, args, arrays, residuals)
         return result
+
+    def pair(self, a: Any, b: Any) -> Any:
+        """What an operator calls: `_record`, written out for two tensors of one floating dtype."""
+        if type(a) is Tensor and type(b) is Tensor and a.base is None and b.base is None:
+            x, y = a.array, b.array
+            dtype = x.dtype
+            if dtype is y.dtype and (dtype is float32 or dtype is float64):
+                now = mode.__dict__
+                try:
+                    z = now["run"](self.forward, x, y)
+                except Exception:  # `_record` takes its time to explain it
+                    return self._record((a, b), {})
+                result = make(z if type(z) is ndarray else np.asarray(z), None, None)
+                left, right = a._requires_grad, b._requires_grad
+                if (left or right) and self.differentiable and now["grad"]:
+                    nodes = (a.grad_fn or a) if left else weak(a), (b.grad_fn or b) if right else weak(b)
+                    enter(self, {}, nodes, result, (a, b), (x, y), ())
+                return result
+        return self._record((a, b), {})
 
     def _by_composite(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if self.composite_function is None:
@@ -341,7 +356,7 @@ class Entry:
     place: Place | None  # where in the user's code
     hooks: Hooks | None  # what waits for the gradient of this result
     saved: Sequence[Any] | None  # None once freed
-    checks: Sequence[Any]  # version counter, its value then, version counter, … of what is kept
+    checks: Any  # version counter, its value then, version counter, … of what is kept
 
     def __repr__(self) -> str:
         return f"<{self.op.name} → {self.dtype}{self.shape}, {self.line}>"
@@ -357,42 +372,24 @@ class Entry:
         return [a for a in flat if isinstance(a, np.ndarray)]
 
 
-def _entry(
-    op: Op, params: dict[str, Any], inputs: list[Any], result: Any, args: Any, arrays: Any, residuals: Any
-) -> Entry:
-    """The entry of a result that an op just computed. A function, because calling `__init__` takes longer."""
+def enter(
+    op: Op, params: dict[str, Any], inputs: Any, result: Any, args: Any, arrays: Any, residuals: Any
+) -> None:
+    """Leave an entry for a result that an op just computed. Not `__init__`: calling that takes longer."""
     y, entry = result.array, Entry()
+    result.grad_fn, result._requires_grad = entry, True
     entry.op, entry.params, entry.inputs, entry.shape, entry.dtype = op, params, inputs, y.shape, y.dtype
     entry.index, entry.hooks = next(_clock), None
-    entry.place = caller(5)  # itself, this function, _run, _record or pair, and __call__ or a method
-    checks: list[Any] = []
-    saved: list[Any] = arrays if op.keeps_inputs else []
-    entry.checks, entry.saved = checks, saved
-    for a in args if op.keeps_inputs else ():  # all of them and nothing else: the common case
+    entry.place = caller(4)  # itself, this function, _record or pair, and __call__ or a method
+    if not op.plan:
+        entry.saved = entry.checks = ()
+        return
+    entry.saved, entry.checks = op.take(y, arrays, residuals), []
+    for a in op.checked(None, args, None):
         if isinstance(a, Tensor):
-            checks += (a.version, a.version[0])
-    for kind, i in () if op.keeps_inputs else op.plan:
-        if kind == INPUT:
-            saved.append(arrays[i])
-            if isinstance(args[i], Tensor):
-                checks += (args[i].version, args[i].version[0])
-        elif kind == OUTPUT:
-            saved.append(y)
-        elif kind == SHAPE:
-            saved.append(np.shape(arrays[i]))
-        elif kind == DTYPE:
-            saved.append(arrays[i].dtype)
-        elif kind == RESIDUAL:
-            saved.append(residuals[i])
-        elif kind == ALL_INPUTS:
-            saved.append(tuple(arrays))
-            for a in args:
-                checks += (a.version, a.version[0])
-        else:
-            saved.append(tuple(map(np.shape, arrays)))
+            entry.checks += (a.version, a.version[0])
     if op.keeps_output:  # its check comes last
-        checks += (result.version, result.version[0])
-    return entry
+        entry.checks += (result.version, result.version[0])
 
 
 def node_of(tensor: Any) -> Any:

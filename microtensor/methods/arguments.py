@@ -48,8 +48,9 @@ def as_axis(who: str, tensor: Any, dim: int, keepdim: bool = False, new: int = 0
     """
     if not is_int(dim):
         raise TypeError(f"{who}: dim is {dim!r}; make it an integer")
-    _check_keepdim(who, keepdim)
-    n = max(tensor.ndim + new, 1)
+    if type(keepdim) is not bool:
+        _check_keepdim(who, keepdim)
+    n = max(tensor.array.ndim + new, 1)
     if not -n <= dim < n:
         raise IndexError(f"{who}: dim {dim} is out of range for shape {tensor.shape}; use {-n} … {n - 1}")
     return int(dim) % n
@@ -84,11 +85,13 @@ def as_axes(who: str, tensor: Any, dim: Dim, keepdim: bool = False) -> tuple[int
 def as_shape(who: str, x: Any, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """as_sizes of the elements of x in another arrangement, where one length may be −1: the rest."""
     shape = as_sizes(who, sizes)
-    known = math.prod([n for n in shape if n != -1])
+    known, size = math.prod([n for n in shape if n != -1]), x.array.size
+    if known == size and -1 not in shape and min(shape, default=0) >= 0:
+        return shape
     if shape.count(-1) > 1 or min(shape, default=0) < -1:
         raise ValueError(f"{who}: the shape {shape}; give lengths of 0 or more, -1 for one of them at most")
-    if (known == 0 or x.array.size % known) if -1 in shape else known != x.array.size:
-        raise ValueError(f"{who}: shape {x.shape} has {x.array.size} elements, which do not fill {shape}; "
+    if (known == 0 or size % known) if -1 in shape else known != size:
+        raise ValueError(f"{who}: shape {x.shape} has {size} elements, which do not fill {shape}; "
                          f"make the product of its lengths that number")  # fmt: skip
     return shape
 
@@ -99,6 +102,8 @@ def as_sizes(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
         sizes = tuple(sizes[0])
     elif not sizes:
         raise TypeError(f"{who}: no shape is given; give integers, or () for a 0-d tensor")
+    if {*map(type, sizes)} <= {int}:
+        return sizes
     if not all(map(is_int, sizes)):
         raise TypeError(f"{who}: a shape is made of integers, not {sizes}; divide with //")
     return tuple([int(n) for n in sizes])
@@ -158,7 +163,7 @@ def as_index(index: Any) -> Any:
 
 
 def _index_part(part: Any) -> Any:
-    if is_int(part):
+    if type(part) is not slice and is_int(part):
         return int(part)
     if isinstance(part, engine.Tensor):
         part = part.array

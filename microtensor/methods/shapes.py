@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from microtensor import ops
 from microtensor.methods.arguments import as_axes, as_axis, as_axis_of, as_shape, as_sizes, as_tensors
 from microtensor.methods.parts import Parts
@@ -122,7 +120,7 @@ class Shapes(Parts):
     def _view(self: Any, who: str, shape: tuple[Any, ...]) -> Tensor:
         sizes = as_shape(who, self, shape)
         y: Tensor = ops.reshape(self, shape=sizes)
-        if not np.shares_memory(y.array, self.array) and self.array.size:
+        if y.base is None and self.array.size:
             raise RuntimeError(
                 f"{who}: a tensor of shape {self.shape} and strides {self.array.strides} cannot be seen as "
                 f"{sizes} without a copy; use reshape(), or contiguous().view()"

@@ -82,7 +82,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Raises: ValueError for other shapes; TypeError for unequal dtypes.
     Source: PyTorch's linear; the lecture's projections Q = X W^Q, with W^Q = Wᵀ.
     """
-    check_tensors("linear", input=input, weight=weight, **({} if bias is None else {"bias": bias}))
+    check_tensors("linear", input=input, weight=weight, bias=weight if bias is None else bias)
     if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         found = None if bias is None else bias.shape
         raise ValueError(f"linear: weight {weight.shape}, bias {found}; make them (out, in) and (out,)")

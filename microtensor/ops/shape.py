@@ -17,7 +17,7 @@ from microtensor.ops.select import where
 @op("reshape", view=True)
 def reshape(x, *, shape):
     """The same elements in row-major order, in another shape          gradient: g, reshaped back"""
-    return np.reshape(x, shape)
+    return x.reshape(shape)
 
 
 @reshape.vjp
@@ -34,12 +34,12 @@ def reshape_samples(rng):
 @op("permute", label="transpose", view=True)
 def permute(x, *, axes):
     """y's axis i is x's axis axes[i]          gradient: g, permuted back"""
-    return np.transpose(x, axes)
+    return x.transpose(axes)
 
 
 @permute.vjp
 def permute_vjp(g, *, axes):
-    return (permute(g, axes=tuple(int(a) for a in np.argsort([a % len(axes) for a in axes]))),)
+    return (permute(g, axes=tuple(sorted(range(len(axes)), key=lambda i: axes[i] % len(axes)))),)
 
 
 @permute.samples
