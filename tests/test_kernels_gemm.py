@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from microtensor.kernels import gemm, vectors
+from microtensor.kernels.driver import in_tasks
 from microtensor.kernels.threads import COMPILED
 
 matmul = gemm.matmul
@@ -80,10 +81,13 @@ def test_agrees_with_float64_for_any_shape_dtype_and_layout(m, k, n, dtype, left
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("m", "k", "n"), [(3, 1100, 600), (600, 1030, 5), (1, 530, 300), (70, 515, 259)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(3, 1100, 600), (600, 1030, 5), (1, 530, 300), (70, 515, 259), (4, 90_000, 3)]
+)
 def test_agrees_with_float64_beyond_one_block(m, k, n, dtype):
     a, b = normal((m, k), dtype), normal((k, n), dtype, 1)
     assert_close(matmul(a, b), a, b)
+    assert_close(matmul(a, LAYOUTS["transposed"](b)), a, b)
 
 
 @settings(max_examples=100, deadline=None)
@@ -163,34 +167,40 @@ def test_padding_beside_nan_memory_is_not_read():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("right", ["contiguous", "transposed"])
 @pytest.mark.parametrize("tasks", [2, 3, 5])
 @pytest.mark.parametrize(
     ("a_shape", "b_shape"),
     [
         ((1, 1, 130, 600), (1, 1, 600, 90)),
         ((1, 1, 3, 40), (1, 1, 40, 1000)),
+        ((1, 1, 12, 40), (1, 1, 40, 30)),  # cut into many rows and few
         ((2, 3, 30, 32), (2, 3, 32, 30)),
         ((1, 1, 1, 300), (1, 1, 300, 700)),
         ((2, 1, 3, 40), (5, 40, 33)),
     ],
 )
-def test_serial_and_parallel_give_the_same_bits(a_shape, b_shape, tasks, dtype):
-    a, b = normal(a_shape, dtype), normal(b_shape, dtype, 1)
+def test_serial_and_parallel_give_the_same_bits(a_shape, b_shape, tasks, right, dtype):
+    a, b = normal(a_shape, dtype), LAYOUTS[right](normal(b_shape, dtype, 1))
     shape = np.matmul(a, b).shape
     serial, parallel, d = (np.full(shape, np.nan, dtype) for _ in range(3))
     d[...] = normal(b_shape[-1], dtype, 2)
-    settings = d, True, True, a.itemsize, gemm._entries(a.itemsize)
-    gemm._serial(a, b, serial, *settings)
-    gemm._code(True)(a, b, parallel, *settings, gemm._workspace.for_tasks(tasks), tasks)
+    code, table = gemm._kernels[a.itemsize]
+    for n, c in [(1, serial), (tasks, parallel)]:
+        in_tasks(code, n, a, b, c, d, gemm.ADD | gemm.RELU, table, gemm._workspace.for_tasks(n))
     assert np.array_equal(serial, parallel)
 
 
 @pytest.mark.parametrize("right", ["contiguous", "transposed"])
 def test_a_row_of_the_product_does_not_depend_on_the_other_rows(right):
     a, b = normal((100, 700)), LAYOUTS[right](normal((700, 90), seed=1))
-    c = matmul(a, b)
-    for rows in (slice(0, 1), slice(17, 19), slice(50, 100)):
-        assert np.array_equal(matmul(a[rows], b), c[rows])
+    many, few = matmul(a, b), matmul(a[: gemm.FEW_ROWS], b)
+    for rows in (slice(17, 24), slice(50, 100)):
+        assert np.array_equal(matmul(a[rows], b), many[rows])
+    for rows in (slice(0, 1), slice(2, 4)):
+        assert np.array_equal(matmul(a[rows], b), few[rows])
+    if right == "contiguous":  # few rows and columns that are none in memory are added up in another order
+        assert np.array_equal(few, many[: gemm.FEW_ROWS])
 
 
 def test_a_linear_layer_on_a_batch_is_one_tall_product():
@@ -275,8 +285,8 @@ def test_nothing_beside_c_is_written_and_the_workspace_is_large_enough(sides, la
     room = np.full(m * n + 200, -77.0, np.float32)
     memory = np.full(gemm.WORKSPACE_BYTES + 1000, 77, np.uint8)
     c = room[100 : 100 + m * n].reshape(m, n)
-    code, at = gemm._code(False), memory.ctypes.data + 500
-    code(a, b, c, c, False, False, 4, gemm._entries(4), at, 1)
+    code, table = gemm._kernels[4]
+    code(0, 1, 0, a, b, c, c, 0, table, memory.ctypes.data + 500)
     assert np.array_equal(c, matmul(a, b))
     assert (room[:100] == -77).all()
     assert (room[100 + m * n :] == -77).all()
@@ -290,8 +300,8 @@ def test_packed_rows_of_a_fit_their_room_for_every_k(k, dtype):
     a, b = LAYOUTS["transposed"](normal((9000 if k < 100 else 1200, k), dtype)), normal((k, 3), dtype, 1)
     memory = np.full(gemm.WORKSPACE_BYTES + 200, 77, np.uint8)
     c = np.empty((len(a), 3), dtype)
-    size = a.itemsize
-    gemm._code(False)(a, b, c, c, False, False, size, gemm._entries(size), memory.ctypes.data, 1)
+    code, table = gemm._kernels[a.itemsize]
+    code(0, 1, 0, a, b, c, c, 0, table, memory.ctypes.data)
     assert (memory[gemm.WORKSPACE_BYTES :] == 77).all()
     assert_close(c, a, b)
 

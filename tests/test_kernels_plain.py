@@ -98,26 +98,26 @@ def test_tiles_that_add_to_c_do_what_their_python_says(
     agree(*results, room, 5)
 
 
-@pytest.mark.parametrize("add", [0, 1])
+@pytest.mark.parametrize("relu", [0, 1])
+@pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("terms", "part"), [(1, 1), (1, 0.5), (0.5, 1), (0.5, 0.25)])
-@pytest.mark.parametrize(("function", "height"), [(tiles.square_row, 1), (tiles.square_rows, 3)])
-def test_squares_compute_what_their_python_says(
-    function: Any, height: int, terms: float, part: float, dtype: Any, add: int, rng: Any
+@pytest.mark.parametrize(("terms", "part"), [(1, 1), (3.5, 0.5), (0.5, 1), (2.25, 0.25)])
+def test_dot_products_compute_what_their_python_says(
+    terms: float, part: float, dtype: Any, add: bool, relu: int, rng: Any
 ) -> None:
     lanes = vectors.VECTOR_BYTES // dtype().itemsize
     k, width = max(1, int(terms * lanes)), max(1, int(part * lanes))
-    a = rng.normal(size=(k, 2 * height)).astype(dtype).T[::2]
+    a, d = rng.normal(size=k).astype(dtype), rng.normal(size=width).astype(dtype)
     b = rng.normal(size=(width, k + 3)).astype(dtype)
-    room = rng.normal(size=(4, lanes)).astype(dtype)
+    room = np.full((1, lanes + 1), GUARD, dtype)
+    room[:, :width] = 1
     results = []
-    for way in (function.plain, as_kernel(function)):
-        sums = room.copy()
-        way(sums, a.ctypes.data, *a.strides, b.ctypes.data, b.strides[0], sums.ctypes.data, sums.strides[0],
-            k, height, width, add)  # fmt: skip
-        results.append(sums[:height, :width])
-    np.testing.assert_allclose(*results, rtol=8 * k * np.finfo(dtype).eps, atol=8 * np.finfo(dtype).eps)
-    assert not np.array_equal(results[0], room[:height, :width])
+    for way in (tiles.dot_columns.plain, as_kernel(tiles.dot_columns)):
+        c = room.copy()
+        way(c, a.ctypes.data, b.ctypes.data, b.strides[0], c.ctypes.data, k, width,
+            d.ctypes.data if add else 0, relu)  # fmt: skip
+        results.append(c)
+    agree(*results, room, k)
 
 
 def operands(height: int, part: float, k: int, dtype: Any, rng: Any) -> Any:
@@ -148,6 +148,14 @@ def as_kernel(function: Any) -> Any:
             function(like, source, stride, rows, width, out, ld)
 
         return call
+
+    if function is tiles.dot_columns:
+
+        @threads.jit(cache=False)
+        def call_dots(like, a, b, bs, c, k_len, width, d, relu):  # type: ignore[no-untyped-def]
+            function(like, a, b, bs, c, k_len, width, d, relu)
+
+        return call_dots
 
     @threads.jit(cache=False)
     def call_adding(like, a, rs, cs, b, bs, c, ldc, k_len, height, width, add):  # type: ignore[no-untyped-def]

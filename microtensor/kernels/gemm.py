@@ -6,38 +6,41 @@ product is about reuse (Goto & van de Geijn 2008, "Anatomy of High-Performance M
   L1         a panel of B, as wide as the tile and KC long, is packed and meets all rows of the block;
   L2         MC rows of A, KC long, are read again for each panel; packed only if they are not neighbours.
 Every element of C is summed over k in the same order whatever the strides, the neighbours or the threads.
+Only where few rows meet columns of B that lie in memory as rows do, as in a step of generation, nothing is
+packed: there each lane of a vector adds up its own share of k.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import prange, types
+from numba import types
 
+from microtensor.kernels.driver import again, in_tasks
 from microtensor.kernels.layout import Array
-from microtensor.kernels.operands import address, call, entry_of, handle, length, operand, rank, stride
+from microtensor.kernels.operands import address, call, entry, handle, length, operand, rank, stride, table_of
 from microtensor.kernels.panels import LINE, dots, one_row, pack, pack_panels, panel
-from microtensor.kernels.threads import PARALLEL_FROM, compiled, get_num_threads, jit, jit_both, run
-from microtensor.kernels.vectors import MR, NV, SQUARE_ROWS, VECTOR_BYTES
+from microtensor.kernels.threads import PARALLEL_FROM, compiled, get_num_threads, jit, run
+from microtensor.kernels.vectors import FEW_ROWS, MR, NV, VECTOR_BYTES
 
 KC = 256  # terms summed in registers before C is touched
 A_BYTES = 320 << 10  # of A that are read again for every panel of B: more than half of a small L2
+ADD, RELU = 1, 2  # flags
 SPARE = 16  # elements between packed rows of A: rows a page apart would share few places in L1
 PAGE = 4096  # bytes
 L1_BYTES = 32 << 10  # a transposed A that fits the first cache is read in place
 PANELS = 4  # of B that are packed at a time
 PACKED_BYTES = KC * PANELS * NV * VECTOR_BYTES
 WORKSPACE_BYTES = PACKED_BYTES + A_BYTES + 4 * NV * VECTOR_BYTES + LINE
-PANEL, PACK, PACK_PANELS, ONE_ROW, DOTS = range(5)  # places among the entries, see `_KERNELS`
+SIZE, PANEL, PACK, PACK_PANELS, ONE_ROW, DOTS = range(6)  # places in the table of a dtype, see `_Kernels`
 
 
 @jit(cache=False)
 def _rows(
-    entries: Any, size: int, a: int, a_rs: int, a_cs: int, b: int, b_rs: int, b_cs: int, c: int, ldc: int,
+    table: Any, size: int, a: int, a_rs: int, a_cs: int, b: int, b_rs: int, b_cs: int, c: int, ldc: int,
     M: int, K: int, N: int, d: int, ldd: int, relu: int, packed: int,
 ) -> None:  # fmt: skip
     """C = A B + D, panel by panel of B."""
@@ -46,36 +49,37 @@ def _rows(
     whole = N // NR
     if 0 < N - whole * NR <= lanes and whole > 0:
         whole -= 1  # what is left makes a wider panel
-    in_place = b_cs == size and M <= 4 * MR  # few rows would not pay for the packing
-    for j in range(0, N, NR):
-        p = j // NR
+    # few rows would not pay for the packing; nor would a B that stays in the first cache as it is
+    in_place = b_cs == size and (M <= 4 * MR or 0 <= K * b_rs <= L1_BYTES)
+    for p in range(whole + int(whole * NR < N)):
+        j = p * NR
         at, bj, bs, width, dj = j * size, b + j * b_cs, b_rs, NR, d
         if d != 0:
             dj = d + at
-        if p >= whole:
+        if p == whole:
             width, bj, bs = N - j, packed, (NR if N - j <= NR else NR + lanes) * size
-            call(entries[PACK], (size, b + j * b_cs, b_rs, b_cs, K, width, bj, bs))
+            call(entry(table, PACK), (size, b + j * b_cs, b_rs, b_cs, K, width, bj, bs))
         elif not in_place:
             if p % PANELS == 0:
-                call(entries[PACK_PANELS], (size, bj, b_rs, b_cs, K, min(PANELS, whole - p), packed))
+                call(entry(table, PACK_PANELS), (size, bj, b_rs, b_cs, K, min(PANELS, whole - p), packed))
             bj, bs = packed + p % PANELS * K * NR * size, NR * size
-        call(entries[PANEL], (size, a, a_rs, a_cs, bj, bs, c + at, ldc, M, K, width, dj, ldd, relu))
-        if p >= whole:
-            break
+        call(entry(table, PANEL), (size, a, a_rs, a_cs, bj, bs, c + at, ldc, M, K, width, dj, ldd, relu))
 
 
 @jit(cache=False)
 def _block(
-    entries: Any, size: int, a: int, a_rs: int, a_cs: int, b: int, b_rs: int, b_cs: int, c: int, ldc: int,
-    d: int, ldd: int, relu: int, M: int, K: int, N: int, buffer: int,
+    table: Any, size: int, a: int, a_rs: int, a_cs: int, b: int, b_rs: int, b_cs: int, c: int, ldc: int,
+    d: int, ldd: int, relu: int, M: int, K: int, N: int, few: int, buffer: int,
 ) -> None:  # fmt: skip
     """C = A B + D for one thread's block, given by addresses and byte strides."""
     panel = (buffer + LINE - 1) // LINE * LINE
     packed_a = panel + PACKED_BYTES
-    k_step = -(-K // -(-K // KC)) if K > KC else K  # equal parts: a short one would cost as much
-    k_step = (k_step + 7) // 8 * 8
-    i_step = A_BYTES // ((k_step + SPARE) * size)
-    i_step = -(-M // -(-M // i_step))
+    k_step = K
+    if K > KC and not (few and a_cs == size):
+        k_step = (-(-K // -(-K // KC)) + 7) // 8 * 8  # equal parts: a short one would cost as much
+    i_step, row = M, (k_step + SPARE) * size
+    if M * row > A_BYTES and not few:
+        i_step = -(-M // -(-M // (A_BYTES // row)))
     for k in range(0, K, k_step):
         k_len = min(k_step, K - k)
         last = relu if k + k_step >= K else 0
@@ -89,16 +93,17 @@ def _block(
                 di = d + i * ldd
             ci = c + i * ldc
             if M == 1 and b_cs == size:
-                call(entries[ONE_ROW], (size, ai, cs, bk, b_rs, ci, k_len, N, di, last))
+                call(entry(table, ONE_ROW), (size, ai, cs, bk, b_rs, ci, k_len, N, di, last))
                 continue
-            if M <= SQUARE_ROWS and b_rs == size:
-                call(entries[DOTS], (size, ai, rs, cs, bk, b_cs, ci, ldc, m, k_len, N, di, ldd, last, panel))
-                continue
-            if (cs != size and m * k_len * size > L1_BYTES) or (rs % PAGE == 0 and m > MR and N > 64):
+            far = few or m * k_len * size > L1_BYTES
+            if (cs != size and far) or (rs % PAGE == 0 and m > MR and N > 64):
                 rs, cs = (k_len + SPARE) * size, size
-                call(entries[PACK], (size, ai, a_rs, a_cs, m, k_len, packed_a, rs))
+                call(entry(table, PACK), (size, ai, a_rs, a_cs, m, k_len, packed_a, rs))
                 ai = packed_a
-            _rows(entries, size, ai, rs, cs, bk, b_rs, b_cs, ci, ldc, m, k_len, N, di, ldd, last, panel)
+            if few:
+                call(entry(table, DOTS), (size, ai, rs, bk, b_cs, ci, ldc, m, k_len, N, di, ldd, last))
+                continue
+            _rows(table, size, ai, rs, cs, bk, b_rs, b_cs, ci, ldc, m, k_len, N, di, ldd, last, panel)
 
 
 @jit(cache=False)
@@ -123,7 +128,7 @@ def _matrix(x: Any, c: Any, item: int) -> int:
 def _cuts(items: int, tasks: int, M: int, N: int) -> tuple[int, int]:
     """Into how many parts each matrix is cut, rows and columns, if there are too few of them to go round."""
     rows = cols = 1
-    few = items % tasks != 0 and items // tasks < 4
+    few = tasks > 1 and items % tasks != 0 and items // tasks < 4
     while few and rows * cols < tasks:
         if M // rows >= N // cols:
             rows *= 2
@@ -134,62 +139,65 @@ def _cuts(items: int, tasks: int, M: int, N: int) -> tuple[int, int]:
 
 @jit(cache=False)
 def _piece(
-    a: Any, b: Any, c: Any, d: Any, add: int, relu: int, size: int, item: int, i0: int, i1: int, j0: int,
-    j1: int, entries: Any, buffer: int,
+    a: Any, b: Any, c: Any, d: Any, add: int, relu: int, table: Any, item: int, i0: int, i1: int, j0: int,
+    j1: int, buffer: int,
 ) -> None:  # fmt: skip
     """Rows i0 to i1 and columns j0 to j1 of one matrix of the batch."""
+    size = entry(table, SIZE)
     a_rs, b_cs, ldc = stride(a, -2), stride(b, -1), stride(c, -2)
+    few = int(length(c, -2) <= FEW_ROWS and stride(b, -2) == size)  # of the whole matrix, not of this piece
     d_at, ldd = 0, 0
     if add != 0:
         d_at = _matrix(d, c, item) + j0 * size
         if rank(d) > 1 and length(d, -2) > 1:
             ldd = stride(d, -2)
     _block(
-        entries, size, _matrix(a, c, item) + i0 * a_rs, a_rs, stride(a, -1),
+        table, size, _matrix(a, c, item) + i0 * a_rs, a_rs, stride(a, -1),
         _matrix(b, c, item) + j0 * b_cs, stride(b, -2), b_cs,
         _matrix(c, c, item) + i0 * ldc + j0 * size, ldc, d_at + i0 * ldd, ldd, relu,
-        i1 - i0, length(a, -1), j1 - j0, buffer,
+        i1 - i0, length(a, -1), j1 - j0, few, buffer,
     )  # fmt: skip
 
 
+@jit
 def _product(
-    a_array: Any, b_array: Any, c_array: Any, d_array: Any, add: int, relu: int, size: int, entries: Any,
-    buffers: int, tasks: int,
+    task: int, tasks: int, driver: int, a_array: Any, b_array: Any, c_array: Any, d_array: Any, flags: int,
+    table: Any, buffers: int,
 ) -> None:  # fmt: skip
-    """C = A B (+ D) over the last two axes, the others broadcast; every task has its buffer."""
+    """One task's share of C = A B (+ D) over the last two axes, the others broadcast; each has its buffer."""
+    if task < 0:
+        again(tasks, driver)
+        return
     a, b, c, d = handle(a_array), handle(b_array), handle(c_array), handle(d_array)
     M, N, items = length(c, -2), length(c, -1), 1
     for axis in range(rank(c) - 2):
         items *= length(c, axis)
-    NR = NV * (VECTOR_BYTES // size)
+    NR = NV * (VECTOR_BYTES // entry(table, SIZE))
     rows, cols = _cuts(items, tasks, M, N)
     pieces = items * rows * cols
-    for task in prange(tasks):
-        for piece in range(pieces * task // tasks, pieces * (task + 1) // tasks):
-            item, r, s = piece // (rows * cols), piece // cols % rows, piece % cols
-            i0, i1 = _cut(M, MR, r, rows), _cut(M, MR, r + 1, rows)
-            j0, j1 = _cut(N, NR, s, cols), _cut(N, NR, s + 1, cols)
-            if i1 > i0 and j1 > j0:
-                buffer = buffers + task * WORKSPACE_BYTES
-                _piece(a, b, c, d, add, relu, size, item, i0, i1, j0, j1, entries, buffer)
+    for piece in range(pieces * task // tasks, pieces * (task + 1) // tasks):
+        item, r, s = piece // (rows * cols), piece // cols % rows, piece % cols
+        i0, i1 = _cut(M, MR, r, rows), _cut(M, MR, r + 1, rows)
+        j0, j1 = _cut(N, NR, s, cols), _cut(N, NR, s + 1, cols)
+        if i1 > i0 and j1 > j0:
+            buffer = buffers + task * WORKSPACE_BYTES
+            _piece(a, b, c, d, flags & ADD, flags & RELU, table, item, i0, i1, j0, j1, buffer)
 
 
-_product_serial, _product_parallel = jit_both(_product)
 _types: Any = types  # numba has types for some of its names only
-_KERNELS = (panel, pack, pack_panels, one_row, dots)
-_SIGNATURE = (*[operand] * 4, *[_types.intp] * 3, _types.UniTuple(_types.intp, 5), _types.intp, _types.intp)
+_SIGNATURE = (*[_types.intp] * 3, *[operand] * 4, *[_types.intp] * 3)
 
 
-@cache
-def _entries(size: int) -> tuple[Any, ...]:
-    """The panels' kernels for numbers of this size in bytes."""
-    return tuple(entry_of(kernel, np.dtype(f"f{size}")) for kernel in _KERNELS)
+class _Kernels(dict[int, tuple[Any, Any]]):
+    """By the size of a number in bytes: the machine code, and the table of what it calls and needs."""
+
+    def __missing__(self, size: int) -> tuple[Any, Any]:
+        table = table_of(np.dtype(f"f{size}"), panel, pack, pack_panels, one_row, dots)
+        self[size] = code, table = compiled(_product, _SIGNATURE), table
+        return code, table
 
 
-@cache
-def _code(parallel: bool) -> Any:
-    """The machine code, as numba's entry point."""
-    return compiled(_product_parallel if parallel else _product_serial, _SIGNATURE)
+_kernels = _Kernels()
 
 
 class _Workspace(threading.local):
@@ -209,15 +217,6 @@ class _Workspace(threading.local):
 
 
 _workspace = _Workspace()
-
-
-def _serial(*arguments: Any) -> None:
-    _code(False)(*arguments, _workspace.address, 1)
-
-
-def _parallel(*arguments: Any) -> None:
-    tasks = get_num_threads()
-    _code(True)(*arguments, _workspace.for_tasks(tasks), tasks)
 
 
 def _addend(add: Array, shape: tuple[int, ...]) -> Array:
@@ -242,8 +241,8 @@ def matmul(
         N = b_shape[1]
         shape: tuple[int, ...] = (M, N)
         work = M * N * K
-    elif len(b_shape) == 2 and add is None and out is None:  # one tall product: B is packed once
-        tall = matmul(a.reshape(math.prod(a_shape[:-1]), a_shape[-1]), b, relu=relu)
+    elif len(b_shape) == 2 and out is None and (add is None or add.ndim == 1):  # one tall product
+        tall = matmul(a.reshape(math.prod(a_shape[:-1]), a_shape[-1]), b, add, relu=relu)
         return tall.reshape(*a_shape[:-1], b_shape[1])
     else:
         shape = (*np.broadcast_shapes(a_shape[:-2], b_shape[:-2]), a_shape[-2], b_shape[-1])
@@ -257,11 +256,17 @@ def matmul(
     if K == 0:
         out[...] = 0 if add is None else add
         return np.maximum(out, 0, out=out) if relu else out
-    d = out if add is None else _addend(add, shape)
-    size = a.itemsize
+    d, flags = (out, 0) if add is None else (_addend(add, shape), ADD)
+    if relu:
+        flags |= RELU
+    code, table = _kernels[a.itemsize]
     work //= VECTOR_BYTES  # about so many nanoseconds
     if work < PARALLEL_FROM:
-        _code(False)(a, b, out, d, add is not None, relu, size, _entries(size), _workspace.address, 1)
+        code(0, 1, 0, a, b, out, d, flags, table, _workspace.address)
     else:
-        run(work, _serial, _parallel, a, b, out, d, add is not None, relu, size, _entries(size))
+
+        def share(tasks: int) -> None:
+            in_tasks(code, tasks, a, b, out, d, flags, table, _workspace.for_tasks(tasks))
+
+        run(work, lambda: share(1), lambda: share(get_num_threads()))
     return out

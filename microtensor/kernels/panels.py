@@ -10,9 +10,7 @@ from typing import Any
 
 from microtensor.kernels.threads import jit
 from microtensor.kernels.tiles import (
-    finish,
-    square_row,
-    square_rows,
+    dot_columns,
     tile_block,
     tile_low,
     tile_narrow,
@@ -33,7 +31,6 @@ from microtensor.kernels.vectors import (
 )
 
 LINE = 64  # bytes; a vector that crosses a cache line costs two fetches
-SUMS_BYTES = 1024  # of sums in one row of C
 
 
 @jit(cache=False)
@@ -92,29 +89,17 @@ def panel(
 
 @jit
 def dots(
-    like: Any, size: int, a: int, a_rs: int, a_cs: int, b: int, b_cs: int, c: int, ldc: int,
-    M: int, K: int, N: int, d: int, ldd: int, relu: int, sums: int,
+    like: Any, size: int, a: int, a_rs: int, b: int, b_cs: int, c: int, ldc: int, M: int, K: int, N: int,
+    d: int, ldd: int, relu: int,
 ) -> None:  # fmt: skip
-    """C = A B + D for few rows, B whose columns are rows in memory: one cache line of each at a time."""
-    lanes, ld = VECTOR_BYTES // size, SUMS_BYTES
-    for j0 in range(0, N, ld // size):
-        n = min(ld // size, N - j0)
-        for k0 in range(0, K, LINE // size):
-            for j1 in range(0, n, 4 * lanes):
-                for k in range(k0, min(k0 + max(lanes, LINE // size), K), lanes):
-                    for j in range(j1, min(j1 + 4 * lanes, n), lanes):
-                        ak, terms = a + k * a_cs, min(lanes, K - k)
-                        at, bk = sums + j * size, b + (j0 + j) * b_cs + k * size
-                        if M == 1:
-                            square_row(like, ak, a_rs, a_cs, bk, b_cs, at, ld, terms, M, n - j, k)
-                        else:
-                            square_rows(like, ak, a_rs, a_cs, bk, b_cs, at, ld, terms, M, n - j, k)
+    """C = A B + D for few rows; the elements of a row of A are neighbours, and those of a column of B."""
+    for j in range(0, N, VECTOR_BYTES // size):
+        at = j * size
         for i in range(M):
-            for j in range(0, n, ROW // 2 * lanes):
-                to, dj = (j0 + j) * size, d
-                if d != 0:
-                    dj = d + i * ldd + to
-                finish(like, sums + i * ld + j * size, c + i * ldc + to, n - j, dj, relu)
+            dj = d
+            if d != 0:
+                dj = d + i * ldd + at
+            dot_columns(like, a + i * a_rs, b + j * b_cs, b_cs, c + i * ldc + at, K, N - j, dj, relu)
 
 
 @jit

@@ -15,18 +15,18 @@ from numba.core import cgutils
 from numba.core.cgutils import for_range
 
 from microtensor.kernels.vectors import (
+    COLUMNS,
     I64,
     LOW,
     MR,
     NV,
     ROW,
-    SQUARE_ROWS,
     VECTOR_BYTES,
     WIDE,
     _array_at,
     _instructions_of,
     _Vectors,
-    transposed,
+    summed,
 )
 
 _alloca: Any = cgutils.alloca_once  # numba has no types for it
@@ -207,78 +207,53 @@ tile_full = _accumulating(tile_block, full=True)
 tile_edge = _accumulating(_make_tile(MR, NV, masked=True), full=False)
 
 
-# ---- few rows of A, columns of B whose elements are neighbours: transposed on the way, not in memory ----
+# ---- few rows of A, columns of B whose elements are neighbours: nothing is packed, lanes add up last ----
 
 
-def _make_square(mr: int) -> Any:
-    """The micro-kernel for mr rows of A and a square of B, one vector wide, whose columns lie as rows do."""
+def _dot_columns(like, a, b, bs, c, k_len, width, d, relu):
+    """C[j] = Σₖ A[k] B[k, j] + D[j] for j < width, at most a vector of columns; bs: from column to column.
 
-    def square(like, a, rs, cs, b, bs, sums, ld, k_len, height, width, add):
-        """S[i, j] (+)= Σₖ A[i, k] B[k, j] for at most mr rows, one vector of columns and as many k.
-
-        bs: the stride from column to column of B. Whole vectors of S are stored.
-        """
-        size = like.itemsize
-        height, width = min(height, mr), min(width, VECTOR_BYTES // size)
-        A, B = _array_at(like, a, (height, k_len), (rs, cs)), _array_at(like, b, (k_len, width), (size, bs))
-        S = _array_at(like, sums, (height, width), (ld, size))
-        for k in range(k_len):
-            S[...] = (S if add or k else 0) + A[:, k, None] * B[k]
-
-    @_instructions_of(square)
-    def write(vectors, a, rs, cs, b, bs, sums, ld, k_len, height, width, add):
-        builder, n = vectors.builder, vectors.lanes
-        height = builder.select(builder.icmp_signed("<", height, I64(mr)), height, I64(mr))
-        rows = [vectors.clamped_row(vectors.pointer(a), i, height, rs) for i in range(mr)]
-        rooms = [vectors.row(vectors.pointer(sums), I64(i), ld) for i in range(mr)]
-        b, more = vectors.pointer(b), builder.icmp_signed("!=", add, I64(0))
-        before = [builder.select(more, vectors.load(room), vectors.zero) for room in rooms]
-        whole = builder.and_(
-            builder.icmp_signed(">=", width, I64(n)), builder.icmp_signed(">=", k_len, I64(n))
-        )
-        with builder.if_else(whole) as (then, otherwise):
-            with then:
-                lines = [vectors.load(vectors.row(b, I64(j), bs)) for j in range(n)]
-                _add_square(vectors, rows, cs, lines, before, rooms)
-            with otherwise:
-                mask = vectors.mask(0, k_len)
-                lines = [vectors.load(vectors.clamped_row(b, j, width, bs), mask=mask) for j in range(n)]
-                _add_square(vectors, rows, cs, lines, before, rooms, k_len)
-
-    return write
-
-
-def _add_square(
-    vectors: _Vectors, rows: Any, cs: Any, lines: Any, sums: Any, rooms: Any, k_len: Any = None
-) -> None:
-    """Adds the products of `lanes` values of k, or of the first k_len of them, and stores the sums."""
-    builder = vectors.builder
-    for k, b_k in enumerate(transposed(vectors, lines)):
-        inside = None if k_len is None else builder.icmp_signed("<", I64(k), k_len)
-        index = I64(k) if inside is None else builder.select(inside, I64(k), I64(0))
-        after = [vectors.multiply_add(vectors.load_and_splat(vectors.row(row, index, cs)), b_k, s)
-                 for row, s in zip(rows, sums, strict=True)]  # fmt: skip
-        if inside is not None:
-            after = [builder.select(inside, new, old) for new, old in zip(after, sums, strict=True)]
-        sums = after
-    for s, room in zip(sums, rooms, strict=True):
-        vectors.store(s, room)
-
-
-square_row = _make_square(1)
-square_rows = _make_square(SQUARE_ROWS)
-
-
-def _finish(like, sums, c, width, d, relu):
-    """C[j] = S[j] + D[j] for j < width, as in a tile; at most ROW / 2 vectors."""
-    width = min(width, ROW // 2 * VECTOR_BYTES // like.itemsize)
-    total = _array_at(like, sums, (1, width), (0, like.itemsize))
+    A lane adds up every lanes-th k; then the lanes are added in pairs, in the same order for every column.
+    """
+    size = like.itemsize
+    lanes = VECTOR_BYTES // size
+    width, terms = min(width, lanes), -(-k_len // lanes)
+    products = np.zeros((width, terms * lanes), like.dtype)
+    A, B = _array_at(like, a, (1, k_len), (0, size)), _array_at(like, b, (width, k_len), (bs, size))
+    products[:, :k_len] = A * B
+    total = np.add.accumulate(products.reshape(width, terms, lanes), axis=1)[:, -1].sum(axis=1)
     if d:
-        total = _array_at(like, d, (1, width), (0, like.itemsize)) + total
-    _array_at(like, c, (1, width), (0, like.itemsize))[...] = np.maximum(total, 0) if relu else total
+        total = _array_at(like, d, (1, width), (0, size)) + total
+    _array_at(like, c, (1, width), (0, size))[...] = np.maximum(total, 0) if relu else total
 
 
-@_instructions_of(_finish)
-def finish(vectors, sums, c, width, d, relu):
-    row = [vectors.load(vectors.pointer(sums), v) for v in range(ROW // 2)]
-    _store_tile(vectors, [row], c, I64(0), I64(1), width, d, I64(0), relu)
+@_instructions_of(_dot_columns)
+def dot_columns(vectors, a, b, bs, c, k_len, width, d, relu):
+    a, b, sums = vectors.pointer(a), vectors.pointer(b), []
+    for first in range(0, vectors.lanes, COLUMNS):  # more at a time would need more pointers than there are
+        last = min(first + COLUMNS, vectors.lanes)
+        columns = [vectors.clamped_row(b, j, width, bs) for j in range(first, last)]
+        sums += _dot_products(vectors, a, columns, k_len)
+    _store_tile(vectors, [[summed(vectors, sums)]], c, I64(0), I64(1), width, d, I64(0), relu)
+
+
+def _dot_products(vectors: _Vectors, a: Any, columns: list[Any], k_len: Any) -> list[Any]:
+    """Emits a loop over k: for each column a vector, whose lanes add up to its product with A."""
+    builder = vectors.builder
+    rooms = [_alloca(builder, vectors.type) for _ in columns]  # LLVM keeps them in registers
+    for room in rooms:
+        builder.store(vectors.zero, room)
+
+    def step(offset: Any, mask: Any = None) -> None:
+        a_k = vectors.load(builder.gep(a, [offset]), mask=mask)
+        for column, room in zip(columns, rooms, strict=True):
+            b_k = vectors.load(builder.gep(column, [offset]), mask=mask)
+            builder.store(vectors.multiply_add(a_k, b_k, builder.load(room)), room)
+
+    whole = builder.udiv(k_len, I64(vectors.lanes))
+    with for_range(builder, whole) as loop:
+        step(builder.mul(loop.index, I64(VECTOR_BYTES)))
+    rest = builder.urem(k_len, I64(vectors.lanes))
+    with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
+        step(builder.mul(whole, I64(VECTOR_BYTES)), vectors.mask(0, rest))
+    return [builder.load(room) for room in rooms]

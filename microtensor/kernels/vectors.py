@@ -85,7 +85,8 @@ def _tile_for(features: frozenset[str]) -> _Tile:
 VECTOR_BYTES, MR, LOW, WIDE, FUSED, MASKS = _tile_for(cpu_features())
 NV = 2  # vectors in a row of the tile
 ROW = 8  # vectors of C that a product with one row keeps: as many as hide the latency
-SQUARE_ROWS = 4  # rows of A that meet columns of B which are transposed on the way
+FEW_ROWS = 4  # of A, that meet columns of B which lie in memory as rows do: nothing is packed for them
+COLUMNS = 8  # of those that are read at a time
 
 
 class _Vectors:
@@ -246,19 +247,29 @@ def _transpose_square(like, source, stride, rows, width, out, ld):
     ).T
 
 
+def _pairs(vectors: _Vectors, step: int) -> tuple[list[int], int]:
+    """The lanes of two vectors that a shuffle takes, `step` neighbours at a time, and how far the rest lie.
+
+    A shuffle is one instruction, as an x86 has them: pairs of equal place inside each 16 bytes of both
+    vectors, later whole 16 bytes.
+    """
+    n, inner = vectors.lanes, min(16 * vectors.lanes // VECTOR_BYTES, vectors.lanes)
+    half = inner // 2 if step < inner else step
+    lanes = [lane for start in range(0, n, 2 * half) for s in range(start, start + half, step)
+             for first in (s, n + s) for lane in range(first, first + step)]  # fmt: skip
+    return lanes, half
+
+
 def transposed(vectors: _Vectors, square: list[Any]) -> list[Any]:
     """The columns of a square of lanes x lanes: log2(lanes) times, rows are shuffled together in pairs.
 
-    Each shuffle is one instruction, as an x86 has them: pairs of equal place inside each 16 bytes of both
-    vectors, later whole 16 bytes. So the columns come out in another order, which the places remember.
+    The columns come out in another order, which the places remember.
     """
-    n, inner = vectors.lanes, min(16 * vectors.lanes // VECTOR_BYTES, vectors.lanes)
+    n = vectors.lanes
     lines = [(row, list(range(n))) for row in square]  # a vector, and the column of each lane
     step = 1
     while step < n:
-        half = inner // 2 if step < inner else step
-        picks = [lane for start in range(0, n, 2 * half) for s in range(start, start + half, step)
-                 for first in (s, n + s) for lane in range(first, first + step)]  # fmt: skip
+        picks, half = _pairs(vectors, step)
         after = [*lines]
         for i in range(n):
             if i & step:
@@ -269,6 +280,20 @@ def transposed(vectors: _Vectors, square: list[Any]) -> list[Any]:
                 after[to] = vectors.take(p, lanes, q), [columns[lane % n] for lane in lanes]
         lines, step = after, 2 * step
     return [row for row, columns in sorted(lines, key=lambda line: line[1][0])]
+
+
+def summed(vectors: _Vectors, sums: list[Any]) -> Any:
+    """One vector: in lane j the sum of the lanes of sums[j]. Of each pair, one half is added to the other."""
+    lines = [(s, [j] * vectors.lanes) for j, s in enumerate(sums)]  # a vector, and whose sum is in each lane
+    step = 1
+    while len(lines) > 1:
+        (picks, half), after = _pairs(vectors, step), []
+        for (p, left), (q, right) in zip(lines[::2], lines[1::2], strict=True):
+            some, others = (vectors.take(p, [lane + shift for lane in picks], q) for shift in (0, half))
+            after.append((vectors.builder.fadd(some, others), [(left + right)[lane] for lane in picks]))
+        lines, step = after, 2 * step
+    total, whose = lines[0]
+    return vectors.take(total, [whose.index(j) for j in range(vectors.lanes)])
 
 
 @_instructions_of(_transpose_square)

@@ -19,7 +19,8 @@ def rows(x: Any) -> Any:
 
 
 def _product(a: Any, b: Any, add: Any = None) -> Any:
-    if a.dtype != b.dtype:
+    kind = a.dtype
+    if kind is not (other := b.dtype) and kind != other:
         raise TypeError(f"matmul: dtypes {a.dtype} and {b.dtype} differ; convert one with .to(dtype)")
     if a.shape[-1] != b.shape[-2]:
         transposed = f", as {b.mT.shape} of the second's .mT would" if a.shape[-1] == b.shape[-1] else ""
@@ -27,7 +28,7 @@ def _product(a: Any, b: Any, add: Any = None) -> Any:
             f"matmul: shapes {a.shape} and {b.shape} do not fit; the last axis of the first ({a.shape[-1]}) "
             f"must equal the second last of the second ({b.shape[-2]}){transposed}"
         )
-    if a.dtype.kind == "f":
+    if kind.kind == "f":
         return kernels.matmul(a, b, add)
     return np.matmul(a, b) if add is None else np.matmul(a, b) + add
 
@@ -38,8 +39,6 @@ def matmul(a, b):
 
     A product with one matrix for all leading axes is one large product: (..., M, K) (K, N) = (…·M, K) (K, N).
     """
-    if a.ndim > 2 and b.ndim == 2:
-        return _product(rows(a), b).reshape(*a.shape[:-1], b.shape[-1])  # (N, K) (K, N) → (..., M, N)
     return _product(a, b)
 
 
@@ -74,8 +73,7 @@ def linear(x, w, b):
                          f"{w.shape[1:]}; make the last axis of the input in_features")  # fmt: skip
     if b is not None and b.dtype != x.dtype:
         raise TypeError(f"linear: input {x.dtype} and bias {b.dtype} differ; convert one with .to(dtype)")
-    y = _product(rows(x), w.T, b)  # (N, in) (in, out) → (N, out)
-    return y.reshape(*x.shape[:-1], w.shape[0])
+    return _product(x, w.T, b)  # (..., in) (in, out) → (..., out)
 
 
 @linear.vjp
