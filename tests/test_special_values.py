@@ -172,3 +172,21 @@ def test_clamp_promotes_all_three_at_once():
     x, low, high = mt.tensor([True, False]), mt.tensor(-2.0, dtype=mt.float64), mt.tensor([0.5, 3.0])
     assert x.clamp(low, high).dtype == mt.float32
     assert x.clamp(high, low).dtype == mt.float32
+
+
+@pytest.mark.parametrize("dtype", SPECIAL)
+def test_the_cross_entropy_of_probabilities_that_are_nearly_0_or_1(dtype):
+    edge = [0.0, -0.0, 5e-324, 1e-40, 1e-30, 1e-13, 1e-11, 0.5, 1 - 1e-7, 1 - 1e-13, 1.0]
+    pairs = np.array(list(itertools.product(edge, [0.0, 0.3, 1.0])), dtype).T
+    function = _with("binary_cross_entropy", reduction="none")
+    with np.errstate(all="ignore"):
+        ours, theirs = (_run(t, function, list(pairs)) for t in (mt, torch))
+    rtol = 1e-7 if dtype == "float64" else 4e-5  # PyTorch's 10⁻¹² is a float32
+    for a, b in zip(ours[:2], theirs[:2], strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol)
+    held = abs(theirs[2]) > 50  # ln 0 is −100 in the gradient by the target, too; in PyTorch −∞
+    np.testing.assert_allclose(ours[2][~held], theirs[2][~held], rtol=rtol, atol=rtol)
+    assert (abs(ours[2]) <= 100.0).all()
+    for wrong in (-1e-3, 1.001, NAN, INF):
+        with pytest.raises(ValueError, match=r"binary_cross_entropy: the input leaves 0 … 1; give prob"):
+            F.binary_cross_entropy(mt.tensor([wrong]), mt.tensor([0.5]))

@@ -257,6 +257,15 @@ def _(d: Draw) -> Any:
     return (x, y), d.some(reduction=d.pick(REDUCTIONS), **parts)
 
 
+@case("binary_cross_entropy")
+def _(d: Draw) -> Any:
+    x, y = _pair(d, low=0.0, high=1.0)
+    x.base = x.base.clip(0.02, 0.98)  # the ends are in test_special_values
+    weight = d.x(d.broadcasting(x.shape), x.base.dtype.name, low=0.0)
+    weight.grad = False
+    return (x, y), d.some(reduction=d.pick(REDUCTIONS), weight=weight)
+
+
 # --- attention ----------------------------------------------------------------------------------------------
 
 
@@ -407,6 +416,7 @@ LOSSES = {
     "SmoothL1Loss": "smooth_l1_loss",
     "HuberLoss": "huber_loss",
     "KLDivLoss": "kl_div",
+    "BCELoss": "binary_cross_entropy",
     "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
 }
 
@@ -507,9 +517,10 @@ OPTIMISERS = {
                             dampening=d.pick([0.1, 0.5]), maximize=d.chance(0.5)),
     "SGD with nesterov": lambda d: {"momentum": 0.9, "nesterov": True} | d.some(weight_decay=0.1),
     "Adam": lambda d: d.some(betas=d.pick([(0.5, 0.9), (0.0, 0.99)]), eps=d.pick([1e-3, 1e-8]),
-                             weight_decay=0.1, maximize=d.chance(0.5), decoupled_weight_decay=d.chance(0.5)),
+                             weight_decay=0.1, maximize=d.chance(0.5), amsgrad=d.chance(0.5),
+                             decoupled_weight_decay=d.chance(0.5)),
     "AdamW": lambda d: d.some(betas=d.pick([(0.5, 0.9), (0.9, 0.95)]), eps=d.pick([1e-3, 1e-8]),
-                              weight_decay=d.pick([0.1, 0.0]), maximize=d.chance(0.5)),
+                              weight_decay=d.pick([0.1, 0.0]), maximize=d.chance(0.5), amsgrad=d.chance(0.5)),
 }  # fmt: skip
 
 SCHEDULES = {

@@ -54,8 +54,8 @@ class Conversions:
         """
         if self.base is not None:
             raise RuntimeError(f"detach_: the tensor of shape {self.shape} is a view; use detach()")
-        self.grad_fn, self._requires_grad = None, False
-        return self  # type: ignore[no-any-return]
+        engine.adopt(self, self.detach())
+        return self
 
     def clone(self: Any) -> Tensor:
         """A copy in row-major order; the gradient flows through it.

@@ -3,6 +3,7 @@
 from microtensor.nn import functional, init, utils
 from microtensor.nn.activations import (
     GELU,
+    BCELoss,
     BCEWithLogitsLoss,
     CrossEntropyLoss,
     HuberLoss,
@@ -27,6 +28,7 @@ from microtensor.nn.module import Module, Parameter
 
 __all__ = [
     "GELU",
+    "BCELoss",
     "BCEWithLogitsLoss",
     "CrossEntropyLoss",
     "Dropout",

@@ -11,6 +11,7 @@ from microtensor.tensor import Tensor
 
 __all__ = [
     "GELU",
+    "BCELoss",
     "BCEWithLogitsLoss",
     "CrossEntropyLoss",
     "HuberLoss",
@@ -243,6 +244,20 @@ class NLLLoss(_Loss):
         self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+
+
+class BCELoss(_Loss):
+    """`functional.binary_cross_entropy` of probabilities and targets in 0 … 1.
+
+    Shapes: two of one shape → scalar, or that shape for reduction="none"
+    Raises: as the function, when called.
+    Source: PyTorch's BCELoss.
+    """
+
+    _function = F.binary_cross_entropy
+
+    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
+        super().__init__(weight=weight, reduction=reduction)
 
 
 class BCEWithLogitsLoss(_Loss):

@@ -18,6 +18,7 @@ from microtensor.nn.checks import (
     check_mask as check_mask,  # models use it; PyTorch has no such name, so it is not in __all__
 )
 from microtensor.nn.losses import (
+    binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
     huber_loss,
@@ -44,6 +45,7 @@ from microtensor.random import default_generator
 from microtensor.tensor import Tensor
 
 __all__ = [
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cosine_similarity",
     "cross_entropy",

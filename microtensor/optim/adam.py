@@ -24,13 +24,18 @@ class Adam(Optimizer):
     g ← g + weight_decay · p;  m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;
     m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ); t counts the steps of this parameter from 1. maximize: −g for g.
 
-    Raises: ValueError for a negative lr, eps or weight_decay, betas outside [0, 1), and amsgrad=True.
+    amsgrad: the largest v so far stands for v, so that no step grows because a large gradient is forgotten.
+
+    Raises: ValueError for a negative lr, eps or weight_decay, and betas outside [0, 1).
     Source: Kingma & Ba 2015, Algorithm 1. Differs: the paper has no weight_decay; here it is L2
-    regularisation, as in PyTorch. The decay of Loshchilov & Hutter is `AdamW`.
+    regularisation, as in PyTorch. The decay of Loshchilov & Hutter is `AdamW`. amsgrad: Reddi, Kale & Kumar
+    2018, Algorithm 2. Differs: the largest v is corrected for its start at 0, as in PyTorch.
     """
 
-    slots = ("exp_avg", "exp_avg_sq")  # the two running means; each parameter counts its own steps
+    # the two running means and the largest of one; each parameter counts its own steps
+    slots = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
     counts = ("step",)
+    optional = ("amsgrad", "max_exp_avg_sq")
 
     def __init__(
         self,
@@ -49,9 +54,10 @@ class Adam(Optimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         check_switches(self._name, foreach=foreach, fused=fused)
-        refuse(self._name, amsgrad=amsgrad, capturable=capturable, differentiable=differentiable)
+        refuse(self._name, capturable=capturable, differentiable=differentiable)
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, {**options, "decoupled_weight_decay": decoupled_weight_decay})
+        options |= {"amsgrad": amsgrad, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, options)
 
     def _check_options(self, group: dict[str, Any]) -> None:
         super()._check_options(group)
@@ -66,6 +72,8 @@ class Adam(Optimizer):
         if not state:
             state.update(step=0, exp_avg=np.zeros(p.shape, p.dtype), exp_avg_sq=np.zeros(p.shape, p.dtype))
         state["step"] += 1
+        if group["amsgrad"]:
+            return _amsgrad(p, g, state, group)
         arrays, rules = (p, g, state["exp_avg"], state["exp_avg_sq"]), [_rule(group, state["step"])]
         if kernels.adam_steps(*([a] for a in arrays), kinds=[0], rules=rules):
             return
@@ -77,8 +85,8 @@ class Adam(Optimizer):
         p[...], state["exp_avg"][...], state["exp_avg_sq"][...] = own[0], own[2], own[3]
 
     def _update_together(self, pending: list[Pending]) -> bool:
-        if type(self)._update is not Adam._update or not pending:
-            return False  # a subclass has another rule
+        if type(self)._update is not Adam._update or any(group["amsgrad"] for _, _, _, group in pending):
+            return False  # a subclass has another rule, and amsgrad has no kernel
         params, grads, means, squares, counts, kinds = [], [], [], [], [], []
         known: dict[tuple[int, int], int] = {}
         rules: list[tuple[float, ...]] = []
@@ -106,6 +114,18 @@ class Adam(Optimizer):
         self.state.update(fresh)
         mark_all_changed(p.version for p, _, _, _ in pending)
         return True
+
+
+def _amsgrad(p: Array, g: Array, state: dict[str, Any], group: dict[str, Any]) -> None:
+    """The step with the largest v so far; the numbers of the rule are `kernels.adam_rule`'s."""
+    sign, shrink, decay, rest, beta2, rest2, rate, root, eps = _rule(group, state["step"])
+    m, v = state["exp_avg"], state["exp_avg_sq"]
+    p *= shrink
+    d = sign * g + decay * p if decay else sign * g
+    m += rest * (d - m)
+    v[...] = beta2 * v + rest2 * d * d
+    largest = state["max_exp_avg_sq"] = np.maximum(state.get("max_exp_avg_sq", v), v)
+    p -= rate * m / (np.sqrt(largest) * root + eps)
 
 
 def _rule(group: dict[str, Any], step: int) -> tuple[float, ...]:

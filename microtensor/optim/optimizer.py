@@ -48,6 +48,7 @@ class Optimizer:
 
     slots: tuple[str, ...] = ()  # names of state arrays that have their parameter's shape
     counts: tuple[str, ...] = ()  # names of state integers
+    optional: tuple[str, ...] = ()  # names of options and slots that a saved state may lack
 
     def __init__(self, params: Iterable[Tensor] | Iterable[dict[str, Any]], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -243,7 +244,8 @@ class Optimizer:
                 faults.append(
                     f"its group {i} has {len(saved.get('params', ()))} parameters, not {len(group['params'])}"
                 )
-            faults += [f"its group {i} has no option {name!r}" for name in self.defaults if name not in saved]
+            faults += [f"its group {i} has no option {name!r}" for name in self.defaults
+                       if name not in saved and name not in self.optional]  # fmt: skip
         params = self._params()
         for i, saved in state_dict["state"].items():
             if i not in range(len(params)):
@@ -260,7 +262,7 @@ class Optimizer:
             value = saved.get(name)
             shape = getattr(value, "shape", None)
             if name not in saved:
-                faults.append(f"parameter {i} has no {name}")
+                faults += [f"parameter {i} has no {name}"] if name not in self.optional else []
             elif value is not None and (shape is None or tuple(shape) != p.shape):
                 faults.append(f"{name} of parameter {i} has shape {shape}, not {p.shape}")
         return faults
