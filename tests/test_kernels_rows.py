@@ -432,6 +432,13 @@ def test_broadcast_inputs_are_read_where_they_are_not_and_inputs_are_never_writt
     np.testing.assert_array_equal(x, before)
 
 
+def test_no_rows_have_no_losses_and_no_gradient() -> None:
+    z, t = np.empty((0, 3), np.float32), np.empty(0, np.int64)
+    loss, lse = kernels.cross_entropy_forward(z, t, -100, 0.1)
+    assert (loss.shape, lse.shape) == ((0,), (0, 2))
+    assert kernels.cross_entropy_backward(loss, z, t, lse, -100, 0.1).shape == (0, 3)
+
+
 # ---- the same bits, whoever computes ----
 
 

@@ -271,7 +271,7 @@ def cross_entropy_forward(
     z, t = as_rows(logits), contiguous(target)
     loss, lse = np.empty(len(z), z.dtype), np.empty((len(z), 2), z.dtype)
     rows = _rows_per_block(z)
-    room = np.empty((get_num_threads(), min(rows, len(z)), z.shape[1]), z.dtype)
+    room = np.empty((get_num_threads(), rows, z.shape[1]), z.dtype)
     options = int(ignore_index), float(label_smoothing)
     run(0.5 * z.size, *_loss, z, t, *options, loss, lse, room)
     return loss, lse
