@@ -84,7 +84,7 @@ def test_the_micro_kernels_compute_what_their_python_says(
 
 @pytest.mark.parametrize("add", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("function", "part"), [(tiles.tile_full, 2), (tiles.tile_edge, 1.75)])
+@pytest.mark.parametrize(("function", "part"), [(tiles.tile_full, 2), (tiles.tile_slim, 0.75)])
 def test_tiles_that_add_to_c_do_what_their_python_says(
     function: Any, part: float, dtype: Any, add: int, rng: Any
 ) -> None:

@@ -33,7 +33,7 @@ from microtensor.kernels.columns import (
 from microtensor.kernels.driver import again
 from microtensor.kernels.layout import Array
 from microtensor.kernels.threads import jit
-from microtensor.kernels.tiles import tile_edge, tile_full
+from microtensor.kernels.tiles import tile_full, tile_slim
 from microtensor.kernels.vectors import MR, NV, VECTOR_BYTES, transpose_square
 
 QUERIES, KEYS = 64, 64  # of a block: two tiles of float32 fill the first cache
@@ -70,12 +70,11 @@ def _product(
         if first >= last:
             continue
         ai, bi, ci, terms = a + i * rs + first * cs, b + first * bs, c + i * ldc, last - first
-        for j in range(left, N, NR):
-            at = j * size
-            if N - j >= NR:
-                tile_full(like, ai, rs, cs, bi + at, bs, ci + at, ldc, terms, height, N - j, add)
-            else:
-                tile_edge(like, ai, rs, cs, bi + at, bs, ci + at, ldc, terms, height, N - j, add)
+        panels = left + (N - left) // NR * NR
+        for j in range(left, panels, NR):
+            tile_full(like, ai, rs, cs, bi + j * size, bs, ci + j * size, ldc, terms, height, N - j, add)
+        for j in range(panels, N, NR // NV):
+            tile_slim(like, ai, rs, cs, bi + j * size, bs, ci + j * size, ldc, terms, height, N - j, add)
 
 
 @jit(entry=False)

@@ -204,7 +204,7 @@ def _accumulating(tile: Any, full: bool) -> Any:
 
 
 tile_full = _accumulating(tile_block, full=True)
-tile_edge = _accumulating(_make_tile(MR, NV, masked=True), full=False)
+tile_slim = _accumulating(_make_tile(MR, 1, masked=True), full=False)
 
 
 # ---- few rows of A, columns of B whose elements are neighbours: nothing is packed, lanes add up last ----
