@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import microtensor as mt
-from microtensor.engine import Op, registry
+from microtensor.engine import Op, op, registry
 from microtensor.mode import mode
 
 collect_ignore = ["programs"]  # written for PyTorch; test_torch_programs runs them
@@ -77,6 +77,14 @@ def _put_ops_back(before: dict[str, Op]) -> None:
     for name in {*_own_ops(), *before}:
         registry.pop(name, None)
     registry.update(before)
+
+
+@pytest.fixture
+def declare() -> Iterator[Callable[..., Any]]:
+    """Lets a test declare ops without leaving them in the registry."""
+    before = _own_ops()
+    yield op
+    _put_ops_back(before)
 
 
 def _running() -> set[str]:

@@ -11,19 +11,8 @@ import numpy as np
 import pytest
 
 import microtensor as mt
-from microtensor import engine, memory, nn
-from microtensor.engine import op
+from microtensor import memory, nn
 from microtensor.nn import functional as F
-
-
-@pytest.fixture
-def declare():
-    """Lets a test declare ops without leaving them in the registry."""
-    before = dict(engine.registry)
-    yield op
-    engine.registry.clear()
-    engine.registry.update(before)
-
 
 # --- memory -------------------------------------------------------------------------------------------------
 

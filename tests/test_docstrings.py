@@ -27,15 +27,23 @@ MODULES = [
         "testing",
         "train",
     ),
-    *("viz", "autograd", "mode", "models"),
+    *("viz", "profiler", "autograd", "mode", "models"),
 ]
 # rooms whose names are of numbers, orders, files and pictures: only some take tensors of a certain shape
-WITHOUT_SHAPES = ("optim", "data", "train", "viz", "mode")
+WITHOUT_SHAPES = ("optim", "data", "train", "viz", "profiler", "mode")
 SHAPELESS = {
     *("Module", "ModuleDict", "ModuleList", "ParameterList", "calculate_gain", "check_op", "detect_anomaly"),
     *("set_detect_anomaly", "TransformerConfig", "GPTConfig", "composites", "enable_grad", "inference_mode"),
     *("no_grad", "is_grad_enabled", "set_grad_enabled", "manual_seed", "set_default_dtype", "Generator"),
-    *("get_default_dtype", "is_tensor", "device", "microtensor.cuda", "microtensor.Tensor"),
+    *(
+        "get_num_threads",
+        "set_num_threads",
+        "get_default_dtype",
+        "is_tensor",
+        "device",
+        "microtensor.cuda",
+        "microtensor.Tensor",
+    ),
 }
 # whatever they are given, they take it, or it is refused later and elsewhere
 REFUSES_NOTHING = {
@@ -58,7 +66,15 @@ REFUSES_NOTHING = {
         "Attention",
         "TransformerConfig",
     ),
-    *("GPTConfig", "peak_memory", "get_default_dtype", "get_rng_state", "is_tensor"),
+    *(
+        "GPTConfig",
+        "Row",
+        "get_num_threads",
+        "peak_memory",
+        "get_default_dtype",
+        "get_rng_state",
+        "is_tensor",
+    ),
     *("microtensor.Tensor", "microtensor.cuda", "Tensor.contiguous", "Tensor.cpu", "Tensor.data_ptr"),
     *("Tensor.dim", "Tensor.element_size", "Tensor.is_contiguous", "Tensor.tolist"),
 }
@@ -80,7 +96,8 @@ def public(module: str) -> list[tuple[str, str]]:
     if module == "Tensor":
         members = [name for name in dir(Tensor) if not name.startswith("_")]
         return [(module, n) for n in members if not inspect.ismemberdescriptor(member(module, n))]
-    names = [name for name in found.__all__ if callable(getattr(found, name)) and name not in NOT_OURS]
+    listed = [*found.__all__, *(["get_num_threads", "set_num_threads"] if module == "microtensor" else [])]
+    names = [name for name in listed if callable(getattr(found, name)) and name not in NOT_OURS]
     return [(module, name) for name in names]
 
 

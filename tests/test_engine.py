@@ -14,17 +14,7 @@ from hypothesis import strategies as st
 
 import microtensor as mt
 from microtensor import engine, ops
-from microtensor.engine import op
 from microtensor.mode import mode
-
-
-@pytest.fixture
-def declare():
-    """Lets a test declare ops without leaving them in the registry."""
-    before = dict(engine.registry)
-    yield op
-    engine.registry.clear()
-    engine.registry.update(before)
 
 
 def leaf(*values, dtype=mt.float64):

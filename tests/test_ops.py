@@ -1,4 +1,4 @@
-"""The op contract, on every op that was ever declared; and that the contract catches what it should."""
+"""The op contract, on every op that was ever declare; and that the contract catches what it should."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import microtensor as mt
 from microtensor import engine, ops, testing
-from microtensor.engine import Op, op
+from microtensor.engine import Op
 
 DIFFERENTIABLE = [o for o in engine.registry.values() if o.vjp_function or o.composite_function]
 FLAGS = [o for o in engine.registry.values() if not o.differentiable]
@@ -46,21 +46,12 @@ def test_a_flag_passes_no_gradient_on(o):
 # --- the contract has teeth ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def declared():
-    """Lets a test declare ops without leaving them in the registry."""
-    before = dict(engine.registry)
-    yield op
-    engine.registry.clear()
-    engine.registry.update(before)
-
-
 def _one(rng):
     yield (rng.uniform(0.5, 2.0, (2, 3)),), {}
 
 
-def _cubic(declared, forward, vjp) -> Op:
-    made = declared("cubic", samples=_one)(forward)
+def _cubic(declare, forward, vjp) -> Op:
+    made = declare("cubic", samples=_one)(forward)
     made.vjp(vjp)
     return made
 
@@ -73,87 +64,87 @@ def _cube_vjp(g, x):
     return (g * 3.0 * x * x,)
 
 
-def test_a_right_op_passes_the_contract(declared):
-    testing.check_op(_cubic(declared, _cube, _cube_vjp))
+def test_a_right_op_passes_the_contract(declare):
+    testing.check_op(_cubic(declare, _cube, _cube_vjp))
 
 
-def test_a_gradient_that_is_wrong_by_one_percent_is_caught(declared):
+def test_a_gradient_that_is_wrong_by_one_percent_is_caught(declare):
     def vjp(g, x):
         return (g * 3.03 * x * x,)
 
     with pytest.raises(AssertionError, match="gradient equals central differences"):
-        testing.check_op(_cubic(declared, _cube, vjp))
+        testing.check_op(_cubic(declare, _cube, vjp))
 
 
-def test_a_gradient_that_is_wrong_at_one_element_is_caught(declared):
+def test_a_gradient_that_is_wrong_at_one_element_is_caught(declare):
     def vjp(g, x):
         return (g * 3.0 * x * x * (1.0 + 0.01 * (x == x.max())),)
 
     with pytest.raises(AssertionError, match="1 of 6 entries"):
-        testing.check_op(_cubic(declared, _cube, vjp))
+        testing.check_op(_cubic(declare, _cube, vjp))
 
 
-def test_a_second_derivative_that_was_cut_off_is_caught(declared):
+def test_a_second_derivative_that_was_cut_off_is_caught(declare):
     def vjp(g, x):
         return (g * 3.0 * ops.detach(x) * x,)
 
     with pytest.raises(AssertionError, match="second derivative"):
-        testing.check_op(_cubic(declared, _cube, vjp))
+        testing.check_op(_cubic(declare, _cube, vjp))
 
 
-def test_a_numpy_scalar_that_widens_float32_is_caught(declared):
+def test_a_numpy_scalar_that_widens_float32_is_caught(declare):
     def vjp(g, x):
         return (g * (3.0 * x * x) * np.float64(1.0),)
 
     with pytest.raises(AssertionError, match="float32"):
-        testing.check_op(_cubic(declared, _cube, vjp))
+        testing.check_op(_cubic(declare, _cube, vjp))
 
 
-def test_a_forward_that_changes_its_input_is_caught(declared):
+def test_a_forward_that_changes_its_input_is_caught(declare):
     def forward(x):
         y = x * x * x
         x[...] = 1.0
         return y
 
     with pytest.raises(AssertionError):
-        testing.check_op(_cubic(declared, forward, _cube_vjp))
+        testing.check_op(_cubic(declare, forward, _cube_vjp))
 
 
-def test_a_vjp_that_writes_into_its_gradient_is_caught(declared):
+def test_a_vjp_that_writes_into_its_gradient_is_caught(declare):
     def vjp(g, x):
         g *= 3.0 * x * x
         return (g,)
 
     with pytest.raises(AssertionError, match="read-only"):
-        testing.check_op(_cubic(declared, _cube, vjp))
+        testing.check_op(_cubic(declare, _cube, vjp))
 
 
-def test_a_random_forward_is_caught(declared):
+def test_a_random_forward_is_caught(declare):
     rng = np.random.default_rng(0)
     with pytest.raises(AssertionError, match="two calls gave two results"):
-        testing.check_op(_cubic(declared, lambda x: x**3 + rng.normal(), _cube_vjp))
+        testing.check_op(_cubic(declare, lambda x: x**3 + rng.normal(), _cube_vjp))
 
 
-def test_a_forward_that_reads_memory_in_its_own_order_is_caught(declared):
+def test_a_forward_that_reads_memory_in_its_own_order_is_caught(declare):
     def forward(x):
         return np.ravel(x, order="K").reshape(x.shape) ** 3
 
     with pytest.raises(AssertionError, match="strided, reversed"):
-        testing.check_op(_cubic(declared, forward, _cube_vjp))
+        testing.check_op(_cubic(declare, forward, _cube_vjp))
 
 
-def test_a_composite_that_says_something_else_is_caught(declared):
-    cubic = _cubic(declared, _cube, _cube_vjp)
+def test_a_composite_that_says_something_else_is_caught(declare):
+    cubic = _cubic(declare, _cube, _cube_vjp)
     cubic.composite(lambda x: x * x * x * 1.01)
     with pytest.raises(AssertionError, match="composite"):
         testing.check_op(cubic)
 
 
-def test_a_sample_without_a_gradient_is_no_sample(declared):
+def test_a_sample_without_a_gradient_is_no_sample(declare):
     def zeros(rng):
         yield (np.zeros((2, 2)),), {}
 
-    cubic = _cubic(declared, _cube, _cube_vjp)
+    cubic = _cubic(declare, _cube, _cube_vjp)
     cubic.samples(zeros)
     with pytest.raises(AssertionError, match="1 % passes"):
         testing.check_op(cubic)

@@ -12,7 +12,6 @@ import pytest
 
 import microtensor as mt
 from microtensor import nn, ops, optim
-from microtensor.engine import op, registry
 from microtensor.mode import mode
 from microtensor.profiler import recorder, report
 from models import Transformer, TransformerConfig
@@ -47,20 +46,6 @@ def clock(monkeypatch):
     monkeypatch.setattr(recorder, "now", made)
     monkeypatch.setattr(report, "now", made)
     return made
-
-
-@pytest.fixture
-def declare():
-    """Declares ops for one test."""
-    names = []
-
-    def declared(name, **options):
-        names.append(name)
-        return op(name, **options)
-
-    yield declared
-    for name in names:
-        registry.pop(name, None)
 
 
 def leaf(*shape):

@@ -16,18 +16,8 @@ import pytest
 import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import engine, nn
-from microtensor.engine import op
 from microtensor.mode import mode
 from models import scaled_dot_product_attention
-
-
-@pytest.fixture
-def declare():
-    """Lets a test declare ops without leaving them in the registry."""
-    before = dict(engine.registry)
-    yield op
-    engine.registry.clear()
-    engine.registry.update(before)
 
 
 @pytest.fixture(autouse=True)

@@ -10,19 +10,9 @@ import pytest
 
 import microtensor as mt
 import microtensor.nn.functional as F
-from microtensor import engine, nn, ops
-from microtensor.engine import op
+from microtensor import nn, ops
 from microtensor.testing import check_causal, check_op, check_padding, gradcheck, gradgradcheck
 from models import Transformer, TransformerConfig
-
-
-@pytest.fixture
-def declare():
-    """Lets a test declare ops without leaving them in the registry."""
-    before = dict(engine.registry)
-    yield op
-    engine.registry.clear()
-    engine.registry.update(before)
 
 
 @pytest.fixture

@@ -181,14 +181,19 @@ def run(work: float, serial: Callable[..., Any], parallel: Callable[..., Any], *
 
 
 def get_num_threads() -> int:
-    """How many threads a large kernel uses."""
+    """How many threads a large kernel uses.
+
+    Source: torch.get_num_threads.
+    """
     return _threads
 
 
 def set_num_threads(n: int) -> None:
     """Lets large kernels use n threads, in the whole process.
 
-    Raises: ValueError if n is not in 1 … the number numba was started with; RuntimeError in a forked child.
+    Raises: TypeError for what is no integer; ValueError if n is not in 1 … the number numba was started with;
+    RuntimeError in a forked child.
+    Source: torch.set_num_threads.
     """
     global _threads
     limit = _config.NUMBA_NUM_THREADS
