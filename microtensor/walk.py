@@ -18,6 +18,7 @@ from numpy import ndarray
 from microtensor import engine
 from microtensor.engine import Entry
 from microtensor.mode import enable_grad, mode, no_grad
+from microtensor.pieces import Pieces
 from microtensor.place import line_of
 
 __all__ = ["unbroadcast", "walk"]
@@ -44,20 +45,24 @@ class _Arrivals(dict[Any, list[Any]]):
             waiting[1] = type(waiting[0]) is ndarray  # with create_graph it is a tensor: never in place
 
     def merge(self, node: Any, later: Callable[[], Any]) -> Any:
-        """later(), but None where it places a piece's gradient and that was added to what waits at the node.
-
-        An array of zeros for each of n pieces would take n² work.
-        """
+        """later(), but None where it places a piece's gradient and that waits at the node now."""
         if type(later) is not partial or later.func is not engine.registry["put_add"]:
             return later()
         waiting = self.get(node)
         if waiting is None:
-            self.add(node, later(), True)
-        else:
-            if not waiting[1]:
-                waiting[:] = np.array(waiting[0]), True
-            waiting[0][later.keywords["index"]] += later.args[0]
+            self.add(node, Pieces(), True)
+        elif type(waiting[0]) is not Pieces:
+            waiting[:] = Pieces([(Ellipsis, waiting[0])]), True
+        self[node][0].append((later.keywords["index"], later.args[0]))
         return None
+
+    def settle(self, retained: list[tuple[Any, Any]] | None) -> None:
+        """What never left: leaves, whose pieces are joined and whose hooks run."""
+        for leaf, waiting in self.items():
+            if type(waiting[0]) is Pieces:
+                waiting[0] = waiting[0].joined(leaf.array)
+            if retained is not None and getattr(leaf, "hooks", None) is not None:
+                waiting[:] = leaf.hooks(waiting[0], leaf, engine.make, retained), False
 
 
 def walk(
@@ -87,6 +92,8 @@ def walk(
         while heap:
             entry = heappop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
             g = arrivals.pop(entry)[0]
+            if type(g) is Pieces:
+                g = g.joined(entry)
             if useful is not None and entry not in useful and entry not in goals:
                 continue
             if entry.hooks is not None and retained is not None:
@@ -114,9 +121,7 @@ def walk(
                         add(node, *_fit(entry, node, gradient))
             if free and entry.op.keeps_arrays:
                 entry.saved = None
-        for leaf, waiting in arrivals.items() if retained is not None else ():  # what never left
-            if getattr(leaf, "hooks", None) is not None:
-                waiting[:] = leaf.hooks(waiting[0], leaf, engine.make, retained), False
+        arrivals.settle(retained)
     found.update(arrivals)
     return [(node, g, ours) for node, (g, ours) in found.items() if wanted is None or node in goals]
 
