@@ -136,12 +136,14 @@ def layer_norm(
     refuse_integers("layer_norm", input)
     shape = _ends_in("layer_norm", input, normalized_shape)
     _check_affine("layer_norm", input, shape, weight=weight, bias=bias)
-    size = math.prod(shape)
-    w = engine.make(np.ones(size, input.dtype), None, None) if weight is None else weight.reshape(size)
-    b = engine.make(np.zeros(size, input.dtype), None, None) if bias is None else bias.reshape(size)
-    rows = input if len(shape) == 1 else input.reshape(*input.shape[: -len(shape)], size)
-    y: Tensor = ops.layer_norm(rows, w, b, eps=check_number("layer_norm", "eps", eps))
-    return y if len(shape) == 1 else y.reshape(input.shape)
+    eps = check_number("layer_norm", "eps", eps)
+    w = engine.make(np.ones(shape, input.dtype), None, None) if weight is None else weight
+    b = engine.make(np.zeros(shape, input.dtype), None, None) if bias is None else bias
+    if len(shape) == 1:
+        return ops.layer_norm(input, w, b, eps=eps)  # type: ignore[no-any-return]
+    rows = input.reshape(*input.shape[: -len(shape)], math.prod(shape))
+    y: Tensor = ops.layer_norm(rows, w.reshape(-1), b.reshape(-1), eps=eps)
+    return y.reshape(input.shape)
 
 
 def rms_norm(

@@ -67,8 +67,11 @@ def cross_entropy(
     rows, ids = _class_rows(who, input, target, ignore_index)
     w = _class_weights(who, rows, weight)
     if w is None:
-        losses = ops.cross_entropy(rows, ids, ignore_index=ignore_index, label_smoothing=smoothing)
-        return _mean_of_kept(who, losses, ids, None, ignore_index, reduction, target.shape)
+        average = reduction == "mean"
+        losses: Tensor = ops.cross_entropy(
+            rows, ids, ignore_index=ignore_index, label_smoothing=smoothing, average=average
+        )
+        return losses if average else _reduce(who, losses.reshape(target.shape), reduction)
     kept = engine.make(ids.array != ignore_index, None, None)
     # where: what an ignored row holds is nobody's business, not even its NaN
     log_p = ops.log_softmax(ops.where(kept.unsqueeze(1), rows, 0.0), axis=-1)
@@ -132,13 +135,16 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
     if target.dtype.kind not in "iu":
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
     classes = input.shape[min(1, input.ndim - 1)]
-    kept = target.array[target.array != ignore_index]
-    if kept.size and not (kept.min() >= 0 and kept.max() < classes):
-        wrong = kept.min() if kept.min() < 0 else kept.max()
-        raise IndexError(
-            f"{who}: target {wrong} is outside 0 … {classes - 1}; fix it, or name it as ignore_index"
-        )
-    rows = input.unsqueeze(0) if input.ndim == 1 else input if input.ndim == 2 else input.transpose(1, -1)
+    ids = target.array
+    if ids.size and (ids.min() < 0 or ids.max() >= classes):
+        wrong = ids[(ids != ignore_index) & ((ids < 0) | (ids >= classes))]
+        if wrong.size:
+            raise IndexError(
+                f"{who}: target {wrong[0]} is outside 0 … {classes - 1}; fix it, or name it as ignore_index"
+            )
+    if input.ndim == 2:
+        return input, target.long()
+    rows = input
     if input.ndim > 2:  # (N, C, d1, …) → (N, d1, …, C)
         rows = input.permute(0, *range(2, input.ndim), 1)
     return rows.reshape(target.numel(), classes), target.long().reshape(-1)

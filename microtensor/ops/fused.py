@@ -137,37 +137,49 @@ def layer_norm_samples(rng):
 
 
 @op("cross_entropy", label="cross entropy", residuals=("lse",))
-def cross_entropy(logits, target, *, ignore_index, label_smoothing):
+def cross_entropy(logits, target, *, ignore_index, label_smoothing, average):
     """loss_i = −Σ_c q_c · ln softmax(logits_i)_c, one per row; q is (1−ε) at the target plus ε/C everywhere.
 
-    Rows whose target is ignore_index give 0, whatever their logits hold, and a zero gradient.
+    Rows whose target is ignore_index give 0, whatever their logits hold, and a zero gradient. average: one
+    number, the mean over all other rows, NaN if there are none.
     Source: Szegedy et al. 2016, §7 (label smoothing); "Attention Is All You Need", §5.4.
     """
     losses, lse = kernels.cross_entropy_forward(logits, target, ignore_index, label_smoothing)
+    if average:
+        losses = np.array(losses.sum(dtype=np.float64) * _share(target, ignore_index), losses.dtype)
     return losses, (lse,)
 
 
+def _share(target: Any, ignore_index: int) -> float:
+    """What a row that is not ignored adds of its loss to the average."""
+    kept = np.count_nonzero(target != ignore_index)
+    return 1.0 / kept if kept else math.nan
+
+
 @cross_entropy.vjp
-def cross_entropy_vjp(g, logits, target, lse, *, ignore_index, label_smoothing):
+def cross_entropy_vjp(g, logits, target, lse, *, ignore_index, label_smoothing, average):
+    if average:
+        g = np.full(target.shape, g * _share(target, ignore_index), g.dtype)
     backward = kernels.cross_entropy_backward
     return lambda: backward(g, logits, target, lse, ignore_index, label_smoothing), None
 
 
 @cross_entropy.composite
-def cross_entropy_composite(logits, target, *, ignore_index, label_smoothing):
+def cross_entropy_composite(logits, target, *, ignore_index, label_smoothing, average):
     ids = np.asarray(getattr(target, "array", target))
     kept = ids != ignore_index
     log_p = log_softmax(where(kept[:, None], logits, 0.0), axis=-1)
     loss = -getitem(log_p, index=(np.arange(len(ids)), np.where(kept, ids, 0)))
     if label_smoothing:
         loss = (1.0 - label_smoothing) * loss - label_smoothing * mean(log_p, axis=(-1,), keepdims=False)
-    return where(kept, loss, 0.0)
+    losses = where(kept, loss, 0.0)
+    return sum(losses, axis=(0,), keepdims=False) * _share(ids, ignore_index) if average else losses
 
 
 @cross_entropy.samples
 def cross_entropy_samples(rng):
-    for smoothing in [0.0, 0.1]:
-        params = {"ignore_index": -100, "label_smoothing": smoothing}
+    for smoothing, average in [(0.0, True), (0.1, True), (0.0, False), (0.1, False)]:
+        params = {"ignore_index": -100, "label_smoothing": smoothing, "average": average}
         yield (rng.normal(size=(4, 3)), np.array([2, 0, -100, 1])), params
     yield (rng.normal(size=(0, 3)), np.zeros(0, np.int64)), params
 

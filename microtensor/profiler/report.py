@@ -195,7 +195,8 @@ class profile:
         spans, recorder = self._finished("save"), self._recorder
         assert recorder is not None
         place = {"pid": os.getpid(), "tid": recorder.thread}
-        events = [*map(_event, spans), *_backward_of_modules(spans)]
+        # who lasts as long as what lies in it comes before it
+        events = [*reversed([*_backward_of_modules(spans)]), *map(_event, spans)]
         events.sort(key=lambda event: (event["ts"], -event["dur"]))
         for event in events:
             begin, duration = event["ts"] - self._start, event["dur"]
