@@ -29,6 +29,7 @@ from microtensor.kernels.vectors import FEW_ROWS, MR, NV, VECTOR_BYTES
 KC = 256  # terms summed in registers before C is touched
 A_BYTES = 320 << 10  # of A that are read again for every panel of B: more than half of a small L2
 ADD, RELU = 1, 2  # flags
+THIN = 4  # fetching B costs as much as the arithmetic of so many rows of A
 SPARE = 16  # elements between packed rows of A: rows a page apart would share few places in L1
 PAGE = 4096  # bytes
 L1_BYTES = 32 << 10  # a transposed A that fits the first cache is read in place
@@ -193,8 +194,7 @@ class _Kernels(dict[int, tuple[Any, Any]]):
 
     def __missing__(self, size: int) -> tuple[Any, Any]:
         table = table_of(np.dtype(f"f{size}"), panel, pack, pack_panels, one_row, dots)
-        self[size] = code, table = compiled(_product, _SIGNATURE), table
-        return code, table
+        return self.setdefault(size, (compiled(_product, _SIGNATURE), table))
 
 
 _kernels = _Kernels()
@@ -240,13 +240,14 @@ def matmul(
         M, K = a_shape
         N = b_shape[1]
         shape: tuple[int, ...] = (M, N)
-        work = M * N * K
+        work = (M + THIN) * N * K
     elif len(b_shape) == 2 and out is None and (add is None or add.ndim == 1):  # one tall product
         tall = matmul(a.reshape(math.prod(a_shape[:-1]), a_shape[-1]), b, add, relu=relu)
         return tall.reshape(*a_shape[:-1], b_shape[1])
     else:
-        shape = (*np.broadcast_shapes(a_shape[:-2], b_shape[:-2]), a_shape[-2], b_shape[-1])
-        work = math.prod(shape) * (K := a_shape[-1])
+        M, K = a_shape[-2:]
+        shape = (*np.broadcast_shapes(a_shape[:-2], b_shape[:-2]), M, b_shape[-1])
+        work = math.prod(shape) // max(M, 1) * (M + THIN) * K
     if out is None:
         out = np.empty(shape, a.dtype)
     elif out.shape != shape or not out.flags.c_contiguous or out.dtype != a.dtype:
@@ -256,9 +257,7 @@ def matmul(
     if K == 0:
         out[...] = 0 if add is None else add
         return np.maximum(out, 0, out=out) if relu else out
-    d, flags = (out, 0) if add is None else (_addend(add, shape), ADD)
-    if relu:
-        flags |= RELU
+    d, flags = (out, RELU * relu) if add is None else (_addend(add, shape), ADD + RELU * relu)
     code, table = _kernels[a.itemsize]
     work //= VECTOR_BYTES  # about so many nanoseconds
     if work < PARALLEL_FROM:
