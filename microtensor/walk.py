@@ -186,7 +186,9 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
         if op.residuals:
             return _through_composite(entry, g)
         saved = tuple(_reattach(entry, kind, i, s) for (kind, i), s in zip(op.plan, saved, strict=True))
-    params = {name: entry.params[name] for name in op.vjp_params} if op.vjp_params else {}
+    params = entry.params
+    if len(params) != len(op.vjp_params):
+        params = {name: params[name] for name in op.vjp_params}
     try:
         vjp = op.vjp_function
         gradients = vjp(g, *saved, **params) if params else vjp(g, *saved)

@@ -109,10 +109,10 @@ class Module:
         table[name] = value
 
     def __getattr__(self, name: str) -> Any:  # only called when normal look-up found nothing
-        for table in ("_parameters", "_buffers", "_modules"):
-            found = self.__dict__.get(table, {})
-            if name in found:
-                return found[name]
+        own = self.__dict__
+        for table in ("_parameters", "_modules", "_buffers"):
+            if table in own and name in own[table]:
+                return own[table][name]
         raise AttributeError(f"{type(self).__name__}: has no attribute {name!r}; set it in __init__")
 
     def __delattr__(self, name: str) -> None:
@@ -182,13 +182,15 @@ class Module:
         memo: the modules that were seen already.
         """
         memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, child in self.named_children():
-            yield from child.named_modules(memo, _join(prefix, name), remove_duplicate)
+        waiting = [(prefix, self)]
+        while waiting:
+            path, module = waiting.pop()
+            if module not in memo:
+                if remove_duplicate:
+                    memo.add(module)
+                yield path, module
+                children = [(_join(path, name), child) for name, child in module.named_children()]
+                waiting += reversed(children)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules set on this one, with their names."""
