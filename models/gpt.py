@@ -62,8 +62,8 @@ class CausalSelfAttention(nn.Module):
         qkv = self.c_attn(x).reshape(B, T, 3, H, D)
         if cache is None:  # (B, H, T, D) each; their gradients come in the order that qkv has in memory
             q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
-        else:
-            q, k, v = qkv.transpose(1, 3).unbind(2)
+        else:  # nothing is recorded, so NumPy's views do
+            q, k, v = map(mt.from_numpy, qkv.array.transpose(2, 0, 3, 1, 4))
             k, v = cache.extend(layer, k, v)  # (B, H, S, D)
         p = self.dropout if self.training else 0.0
         if viz.is_recording():
