@@ -186,9 +186,8 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
         if op.residuals:
             return _through_composite(entry, g)
         saved = tuple(_reattach(entry, kind, i, s) for (kind, i), s in zip(op.plan, saved, strict=True))
-    params = entry.params
-    if len(params) != len(op.vjp_params):
-        params = {name: params[name] for name in op.vjp_params}
+    params, wanted = entry.params, op.vjp_params
+    params = params if len(params) == len(wanted) else {name: params[name] for name in wanted}
     try:
         vjp = op.vjp_function
         gradients = vjp(g, *saved, **params) if params else vjp(g, *saved)

@@ -189,8 +189,7 @@ class Module:
                 if remove_duplicate:
                     memo.add(module)
                 yield path, module
-                children = [(_join(path, name), child) for name, child in module.named_children()]
-                waiting += reversed(children)
+                waiting += reversed([(_join(path, name), child) for name, child in module.named_children()])
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules set on this one, with their names."""
