@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ def _block(
             if M == 1 and b_cs == size:
                 call(entry(table, ONE_ROW), (size, ai, cs, bk, b_rs, ci, k_len, N, di, last))
                 continue
-            far = few or m * k_len * size > L1_BYTES
+            far = few or (m * k_len * size > L1_BYTES and N * size > NV * VECTOR_BYTES)  # read more than once
             if (cs != size and far) or (rs % PAGE == 0 and m > MR and N > 64):
                 rs, cs = (k_len + SPARE) * size, size
                 call(entry(table, PACK), (size, ai, a_rs, a_cs, m, k_len, packed_a, rs))
@@ -219,6 +220,12 @@ class _Workspace(threading.local):
 _workspace = _Workspace()
 
 
+def _share(tasks: int, code: Any, *arguments: Any) -> None:
+    """No function inside `matmul`: what it would refer to costs each call 0.3 µs, the small ones too."""
+    tasks = tasks or get_num_threads()
+    in_tasks(code, tasks, *arguments, _workspace.for_tasks(tasks))
+
+
 def _addend(add: Array, shape: tuple[int, ...]) -> Array:
     """D as the kernel reads it: it broadcasts, but its rows are as long as C's, and of neighbours."""
     if add.shape != shape and add.shape != shape[-1:]:
@@ -263,9 +270,5 @@ def matmul(
     if work < PARALLEL_FROM:
         code(0, 1, 0, a, b, out, d, flags, table, _workspace.address)
     else:
-
-        def share(tasks: int) -> None:
-            in_tasks(code, tasks, a, b, out, d, flags, table, _workspace.for_tasks(tasks))
-
-        run(work, lambda: share(1), lambda: share(get_num_threads()))
+        run(work, partial(_share, 1), partial(_share, 0), code, a, b, out, d, flags, table)
     return out
