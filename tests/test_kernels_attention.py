@@ -91,6 +91,14 @@ def test_float32_is_float64_to_its_digits(rng):
     assert_close(short, exact, rtol=1e-4, atol=2e-5, check_dtype=False)  # sums of 90 terms of about 1
 
 
+@pytest.mark.parametrize("kind", ["none", "all", "added"])
+def test_one_query_meets_more_keys_than_its_row_of_scores_holds(kind, rng):
+    arrays = [heads(rng, 1, 2, n, 20) for n in (1, 2500, 2500)]
+    arrays[1][:, :, 2400] *= 9  # in the last piece stands a score above all before it
+    mask = MASKS[kind](rng, 1, 2, 1, 2500)
+    assert_close(*both(arrays, mask, heads(rng, 1, 2, 1, 20)), rtol=1e-9, atol=1e-9)
+
+
 def test_results_lie_in_memory_as_the_queries_do(rng):
     x = mt.tensor(rng.normal(size=(2, 5, 3, 4)), requires_grad=True)
     q = x.transpose(1, 2)  # a layer's projections, (B, T, H, D) in memory
