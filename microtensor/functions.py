@@ -90,7 +90,8 @@ def _cat(who: str, xs: list[Tensor], dim: int) -> Tensor:
     if any(x.ndim == 0 for x in xs):
         raise ValueError(f"{who}: 0-d tensors cannot be joined; use stack")
     dtype = result_dtype(xs)
-    xs = [x.to(dtype) for x in xs if x.shape != (0,)] or xs[:1]  # (0,) stands for nothing of any shape
+    xs = [x.to(dtype) for x in xs]
+    xs = [x for x in xs if x.shape != (0,)] or xs[:1]  # (0,) stands for nothing of any shape
     axis = as_axis(who, xs[0], dim)
     if len({(*x.shape[:axis], *x.shape[axis + 1 :], x.ndim) for x in xs}) > 1:
         raise ValueError(

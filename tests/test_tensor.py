@@ -343,3 +343,18 @@ def test_random_functions_have_their_moments(rng):
     whole = mt.randint(-2, 3, (n,))
     assert set(whole.tolist()) == {-2, -1, 0, 1, 2}
     assert sorted(mt.randperm(100).tolist()) == list(range(100))
+
+
+def test_what_joins_nothing_has_the_dtype_of_all():
+    empty = mt.zeros(0, dtype=mt.uint8)
+    assert mt.cat([empty, mt.zeros(0)]).dtype == mt.float32
+
+
+def test_a_multiple_of_a_boolean_is_none():
+    assert mt.tensor([True, False]).add(True, alpha=-1).tolist() == [True, True]
+    assert mt.tensor([True, False]).add(True, alpha=0).tolist() == [True, False]
+
+
+def test_a_weight_of_one_element_may_be_of_any_dtype():
+    x = mt.tensor([1.0, 2.0])
+    assert x.lerp(x + 1, mt.tensor(1)).tolist() == [2.0, 3.0]

@@ -72,10 +72,10 @@ def as_axes(who: str, tensor: Any, dim: Dim, keepdim: bool = False) -> tuple[int
     """Several axes as a tuple; None (all of them) stays None."""
     if dim is None:
         dim = ()
-        _check_keepdim(who, keepdim)
     dims = tuple(dim) if isinstance(dim, tuple | list) else (dim,)
     axes = tuple([as_axis(who, tensor, d, keepdim) for d in dims])
     if not axes:
+        _check_keepdim(who, keepdim)
         return None
     if len(set(axes)) != len(axes):
         raise ValueError(f"{who}: dim {dim} names an axis twice; name each once")

@@ -86,7 +86,8 @@ class Draws:
 
         Shapes: (C,) → (num_samples,); (N, C) → (N, num_samples), int64
         Raises: ValueError for weights that are negative, not finite or all zero, and where a row has fewer
-        weights above zero than are drawn without replacement; TypeError for num_samples that is no integer.
+        weights above zero than are drawn without replacement; TypeError for num_samples that is no integer
+        and a replacement that is no truth value.
         Source: torch.multinomial.
         """
         if (
@@ -98,6 +99,8 @@ class Draws:
                 f"multinomial: {num_samples} samples of {self.dtype}{self.shape}; give 1 or "
                 f"more, and floats (C,) or (N, C)"
             )
+        if not isinstance(replacement, bool):
+            raise TypeError(f"multinomial: replacement is {replacement!r}; give True or False")
         weights = np.atleast_2d(self.array).astype(np.float64)
         if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():
             raise ValueError(

@@ -219,6 +219,8 @@ class Elementwise:
         Source: torch.lerp.
         """
         as_tensors("lerp", end=end)
+        if isinstance(weight, engine.Tensor) and not (weight.ndim or weight.requires_grad):
+            weight = weight.item()  # one number is a number, of whatever dtype
         weight = as_operand(weight, self.dtype, "lerp")
         if not self.dtype == end.dtype == weight.dtype:
             kinds = f"{self.dtype}, {end.dtype} and {weight.dtype}"
@@ -385,7 +387,7 @@ def _scaled(who: str, x: Any, other: Any, alpha: Any) -> Any:
             f"{who}: alpha is {alpha!r} for a result of {dtype}; give a whole number, or use .float()"
         )
     if not isinstance(other, engine.Tensor):
-        return other * alpha
+        return bool(other and alpha) if dtype == np.bool_ else other * alpha
     return (
         ops.mul(other.to(dtype), alpha)
         if dtype != np.bool_

@@ -75,6 +75,7 @@ class Indexing:
         """
         if not self.ndim:
             return self.reshape(1).scatter_add(dim, index, src).reshape(())
+        as_tensors("scatter_add", src=src)
         grid = _grid("scatter_add", self, dim, index)
         return self + ops.put_add(_source("scatter_add", self, index, src), index=grid, shape=self.shape)
 

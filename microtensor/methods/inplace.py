@@ -121,6 +121,9 @@ class InPlace:
         recording, and for read-only memory.
         Source: torch.Tensor.copy_.
         """
+        other = as_operand(other, self.dtype, "copy_")
+        if other.ndim > self.ndim:
+            raise ValueError(f"copy_: shape {other.shape} does not fit into {self.shape}; leave axes out")
         return self._assign("copy_", Ellipsis, other)
 
     def fill_(self: Any, value: Any) -> Tensor:
