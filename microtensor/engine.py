@@ -21,7 +21,7 @@ from microtensor import dtypes, memory
 from microtensor.dtypes import float32, float64
 from microtensor.hooks import Hooks, hand_over
 from microtensor.mode import mode
-from microtensor.place import Place, caller, line_of
+from microtensor.place import Place, caller, clock, line_of
 
 __all__ = ["Array", "Entry", "Op", "adopt", "bind", "op", "refresh", "registry"]
 
@@ -100,8 +100,8 @@ class Op:
         self.kept: list[str] = []  # what an entry saves, by the names of the VJP's parameters,
         self.plan: list[tuple[int, int]] = []  # and where it is found
         self.vjp_params: frozenset[str] = frozenset()
-        self.take = self.checked = _picker(())  # it all, and the inputs among it: they must not change
-        self.keeps_output = self.keeps_arrays = False
+        self.take = self.versions = _picker(())  # it all, and the versions of the inputs among it
+        self.keeps_output = self.keeps_inputs = self.keeps_arrays = False
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -116,9 +116,11 @@ class Op:
         self.vjp_params = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         kinds = {kind for kind, _ in self.plan}
         self.take = _picker(PLACES[kind].format(i) for kind, i in self.plan)
-        inputs = [PLACES[INPUT].format(i) for kind, i in self.plan if kind == INPUT]
-        self.checked = _picker(["*inputs"] if ALL_INPUTS in kinds else inputs)
-        self.keeps_output = OUTPUT in kinds
+        version = "inputs[{0}].version, inputs[{0}].version[0]"
+        several = "*(v for x in inputs for v in (x.version, x.version[0]))"
+        versions = [version.format(i) for kind, i in self.plan if kind == INPUT]
+        self.versions = _picker([several] if ALL_INPUTS in kinds else versions)
+        self.keeps_output, self.keeps_inputs = OUTPUT in kinds, bool(kinds & {INPUT, ALL_INPUTS})
         self.keeps_arrays = bool(kinds & {INPUT, OUTPUT, RESIDUAL, ALL_INPUTS})
         self.vjp_function = function
         return function
@@ -205,14 +207,14 @@ class Op:
             if not str(error).startswith("cannot enter context"):
                 raise
             y = self.forward(*arrays, **params)
-        residuals = None
-        if self.residuals:
-            y, residuals = y
+        y, residuals = y if self.residuals else (y, None)
         if type(y) is not ndarray:  # NumPy turns 0-d results into scalars
             y = np.asarray(y)
         result = make(y, None, args[0] if self.view and memory.shares(y, arrays[0]) else None)
         if needed and y.dtype.kind == "f":
-            enter(self, params, nodes, result, args, arrays, residuals)
+            if self.keeps_inputs:
+                args = [a if isinstance(a, Tensor) else _Number for a in args]  # type: ignore[assignment]
+            enter(self, params, nodes, result, arrays, residuals, self.versions(None, args, None))
         return result
 
     def pair(self, a: Any, b: Any) -> Any:
@@ -230,7 +232,7 @@ class Op:
                 left, right = a._requires_grad, b._requires_grad
                 if (left or right) and self.differentiable and now["grad"]:
                     nodes = (a.grad_fn or a) if left else weak(a), (b.grad_fn or b) if right else weak(b)
-                    enter(self, {}, nodes, result, (a, b), (x, y), ())
+                    enter(self, {}, nodes, result, (x, y), None, self.versions(None, (a, b), None))
                 return result
         return self._record((a, b), {})
 
@@ -332,7 +334,7 @@ def adopt(tensor: Any, result: Any) -> None:
 
 # --- the tape -----------------------------------------------------------------------------------------------
 
-_clock = itertools.count()
+_clock = clock
 
 
 class Entry:
@@ -356,7 +358,7 @@ class Entry:
     place: Place | None  # where in the user's code
     hooks: Hooks | None  # what waits for the gradient of this result
     saved: Sequence[Any] | None  # None once freed
-    checks: Any  # version counter, its value then, version counter, … of what is kept
+    checks: Sequence[Any]  # version counter, its value then, version counter, … of what is kept
 
     def __repr__(self) -> str:
         return f"<{self.op.name} → {self.dtype}{self.shape}, {self.line}>"
@@ -372,8 +374,14 @@ class Entry:
         return [a for a in flat if isinstance(a, np.ndarray)]
 
 
+class _Number:
+    """Stands for an input that is no tensor: it never changes."""
+
+    version = (0,)
+
+
 def enter(
-    op: Op, params: dict[str, Any], inputs: Any, result: Any, args: Any, arrays: Any, residuals: Any
+    op: Op, params: dict[str, Any], inputs: Any, result: Any, arrays: Any, residuals: Any, checks: Any
 ) -> None:
     """Leave an entry for a result that an op just computed. Not `__init__`: calling that takes longer."""
     y, entry = result.array, Entry()
@@ -381,15 +389,9 @@ def enter(
     entry.op, entry.params, entry.inputs, entry.shape, entry.dtype = op, params, inputs, y.shape, y.dtype
     entry.index, entry.hooks = next(_clock), None
     entry.place = caller(4)  # itself, this function, _record or pair, and __call__ or a method
-    if not op.plan:
-        entry.saved = entry.checks = ()
-        return
-    entry.saved, entry.checks = op.take(y, arrays, residuals), []
-    for a in op.checked(None, args, None):
-        if isinstance(a, Tensor):
-            entry.checks += (a.version, a.version[0])
+    entry.saved, entry.checks = op.take(y, arrays, residuals), checks
     if op.keeps_output:  # its check comes last
-        entry.checks += (result.version, result.version[0])
+        entry.checks = (*checks, result.version, result.version[0])
 
 
 def node_of(tensor: Any) -> Any:

@@ -19,7 +19,7 @@ from microtensor import engine
 from microtensor.engine import Entry
 from microtensor.mode import enable_grad, mode, no_grad
 from microtensor.pieces import Pieces
-from microtensor.place import line_of
+from microtensor.place import last_change, line_of
 
 __all__ = ["unbroadcast", "walk"]
 
@@ -102,7 +102,7 @@ def walk(
                 found[entry] = [g, False]
                 if entry not in useful or not beyond:
                     continue
-            if entry.saved is None or entry.checks:
+            if entry.saved is None or (entry.index < last_change[0] and entry.checks):
                 _check_entry(entry)
             gradients = gradients_of(entry, g, create_graph)
             if watch is not None:
@@ -165,13 +165,11 @@ def _check_entry(entry: Entry) -> None:
 def _checked(entry: Entry, version: list[Any]) -> str:
     """What a version is checked for: checks follow the VJP's parameters, that of the result comes last."""
     op, saved = entry.op, entry.saved or ()
-    kept = [
-        (n, s) for n, s in zip(op.kept, saved, strict=True) if n in op.inputs and isinstance(s, np.ndarray)
-    ]
+    kept = [(n, s) for n, s in zip(op.kept, saved, strict=True) if n in op.inputs]
     if op.variadic in op.kept:
         kept = [(f"{op.variadic}[{i}]", s) for i, s in enumerate(saved[op.kept.index(op.variadic)])]
     number = next(i for i, counter in enumerate(entry.checks[::2]) if counter is version)
-    return [*(f"its input {name} of shape {s.shape}" for name, s in kept), "its result"][number]
+    return [*(f"its input {name} of shape {np.shape(s)}" for name, s in kept), "its result"][number]
 
 
 def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
