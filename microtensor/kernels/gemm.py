@@ -23,7 +23,7 @@ from numba import types
 from microtensor.kernels.driver import again, in_tasks
 from microtensor.kernels.layout import Array
 from microtensor.kernels.operands import address, call, entry, handle, length, operand, rank, stride, table_of
-from microtensor.kernels.panels import LINE, dots, one_row, pack, pack_panels, panel
+from microtensor.kernels.panels import LINE, dots, lanes_of, one_row, pack, pack_panels, panel
 from microtensor.kernels.threads import PARALLEL_FROM, compiled, get_num_threads, jit, run
 from microtensor.kernels.vectors import FEW_ROWS, MR, NV, VECTOR_BYTES
 
@@ -46,18 +46,16 @@ def _rows(
     M: int, K: int, N: int, d: int, ldd: int, relu: int, packed: int,
 ) -> None:  # fmt: skip
     """C = A B + D, panel by panel of B."""
-    lanes = VECTOR_BYTES // size
-    NR = NV * lanes
-    whole = N // NR
+    lanes = lanes_of(size)
+    NR, whole = NV * lanes, N * size // (NV * VECTOR_BYTES)
     if 0 < N - whole * NR <= lanes and whole > 0:
         whole -= 1  # what is left makes a wider panel
     # few rows would not pay for the packing; nor would a B that stays in the first cache as it is
     in_place = b_cs == size and (M <= 4 * MR or 0 <= K * b_rs <= L1_BYTES)
     for p in range(whole + int(whole * NR < N)):
         j = p * NR
-        at, bj, bs, width, dj = j * size, b + j * b_cs, b_rs, NR, d
-        if d != 0:
-            dj = d + at
+        at, bj, bs, width = j * size, b + j * b_cs, b_rs, NR
+        dj = d + at if d != 0 else 0
         if p == whole:
             width, bj, bs = N - j, packed, (NR if N - j <= NR else NR + lanes) * size
             call(entry(table, PACK), (size, b + j * b_cs, b_rs, b_cs, K, width, bj, bs))
@@ -90,10 +88,8 @@ def _block(
         bk = b + k * b_rs
         for i in range(0, M, i_step):
             m = min(i_step, M - i)
-            ai, rs, cs, di = a + i * a_rs + k * a_cs, a_rs, a_cs, d
-            if d != 0:
-                di = d + i * ldd
-            ci = c + i * ldc
+            ai, rs, cs = a + i * a_rs + k * a_cs, a_rs, a_cs
+            ci, di = c + i * ldc, d + i * ldd if d != 0 else 0
             if M == 1 and b_cs == size:
                 call(entry(table, ONE_ROW), (size, ai, cs, bk, b_rs, ci, k_len, N, di, last))
                 continue
@@ -120,9 +116,10 @@ def _matrix(x: Any, c: Any, item: int) -> int:
     at: int = address(x)
     missing = rank(c) - rank(x)
     for axis in range(rank(c) - 3, missing - 1, -1):
+        outer = item // length(c, axis) if axis > 0 else 0  # a division costs as much as a small tile
         if length(x, axis - missing) > 1:
-            at += item % length(c, axis) * stride(x, axis - missing)
-        item //= length(c, axis)
+            at += (item - outer * length(c, axis)) * stride(x, axis - missing)
+        item = outer
     return at
 
 
@@ -174,13 +171,15 @@ def _product(
     M, N, items = length(c, -2), length(c, -1), 1
     for axis in range(rank(c) - 2):
         items *= length(c, axis)
-    NR = NV * (VECTOR_BYTES // entry(table, SIZE))
+    NR = NV * lanes_of(entry(table, SIZE))
     rows, cols = _cuts(items, tasks, M, N)
     pieces = items * rows * cols
     for piece in range(pieces * task // tasks, pieces * (task + 1) // tasks):
-        item, r, s = piece // (rows * cols), piece // cols % rows, piece % cols
-        i0, i1 = _cut(M, MR, r, rows), _cut(M, MR, r + 1, rows)
-        j0, j1 = _cut(N, NR, s, cols), _cut(N, NR, s + 1, cols)
+        item, i0, i1, j0, j1 = piece, 0, M, 0, N
+        if rows * cols > 1:
+            item, r, s = piece // (rows * cols), piece // cols % rows, piece % cols
+            i0, i1 = _cut(M, MR, r, rows), _cut(M, MR, r + 1, rows)
+            j0, j1 = _cut(N, NR, s, cols), _cut(N, NR, s + 1, cols)
         if i1 > i0 and j1 > j0:
             buffer = buffers + task * WORKSPACE_BYTES
             _piece(a, b, c, d, flags & ADD, flags & RELU, table, item, i0, i1, j0, j1, buffer)

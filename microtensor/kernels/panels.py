@@ -34,11 +34,17 @@ LINE = 64  # bytes; a vector that crosses a cache line costs two fetches
 
 
 @jit(cache=False)
+def lanes_of(size: int) -> int:
+    """Numbers in a vector, without a division."""
+    return VECTOR_BYTES // 4 if size == 4 else VECTOR_BYTES // 8
+
+
+@jit(cache=False)
 def _transpose(
     like: Any, size: int, source: int, step: int, rows: int, width: int, out: int, ld: int
 ) -> None:
     """out[r, j] = source[j, r], where source[j, r] and source[j, r + 1] are neighbours."""
-    lanes = VECTOR_BYTES // size
+    lanes = lanes_of(size)
     for j in range(0, width, lanes):
         for r in range(0, rows, lanes):
             corner, to = source + r * size + j * step, out + r * ld + j * size
@@ -51,7 +57,7 @@ def pack(
 ) -> None:
     """out[r, j] = source[r, j], whatever the strides; up to a whole vector anything may stand beside it."""
     if cs == size:
-        reach = NV * (VECTOR_BYTES // size)
+        reach = NV * (lanes_of(size))
         for j in range(0, width, reach):
             copy_rows(like, source + j * cs, rs, rows, min(width - j, reach), out + j * size, ld)
     elif rs == size:
@@ -68,7 +74,7 @@ def panel(
     M: int, K: int, width: int, d: int, ldd: int, relu: int,
 ) -> None:  # fmt: skip
     """C = A B + D for all rows and one panel of B, at most NV + 1 vectors wide."""
-    lanes = VECTOR_BYTES // size
+    lanes = lanes_of(size)
     i = 0
     while i < M:
         left = M - i
@@ -93,12 +99,10 @@ def dots(
     d: int, ldd: int, relu: int,
 ) -> None:  # fmt: skip
     """C = A B + D for few rows; the elements of a row of A are neighbours, and those of a column of B."""
-    for j in range(0, N, VECTOR_BYTES // size):
+    for j in range(0, N, lanes_of(size)):
         at = j * size
         for i in range(M):
-            dj = d
-            if d != 0:
-                dj = d + i * ldd + at
+            dj = d + i * ldd + at if d != 0 else 0
             dot_columns(like, a + i * a_rs, b + j * b_cs, b_cs, c + i * ldc + at, K, N - j, dj, relu)
 
 
@@ -107,12 +111,11 @@ def one_row(
     like: Any, size: int, a: int, a_cs: int, b: int, b_rs: int, c: int, K: int, N: int, d: int, relu: int
 ) -> None:
     """C = A B + D for one row, where B is read in place."""
-    lanes = VECTOR_BYTES // size
+    lanes = lanes_of(size)
     j = 0
     while j < N:
-        at, dj, left = j * size, d, N - j
-        if d != 0:
-            dj = d + at
+        at, left = j * size, N - j
+        dj = d + at if d != 0 else 0
         if left >= ROW * lanes:
             tile_row(like, a, 0, a_cs, b + at, b_rs, c + at, 0, K, 1, left, dj, 0, relu)
             j += ROW * lanes
