@@ -11,42 +11,21 @@ from microtensor.kernels.driver import Task, jit_tasks, share
 from microtensor.kernels.layout import Array, as_rows, contiguous
 from microtensor.kernels.threads import jit, run
 
+GROUP = 16
+"""Rows that go through the steps of layer norm together: in one row each step waits for the one before it."""
+
 BLOCK_ROWS = 64
 """Rows whose weight gradients are added up in one go: fixed, so that no sum depends on the threads."""
 
 
 @jit(fastmath=True, entry=False)
-def _sum(a: Array) -> Any:
-    s = a.dtype.type(0)
-    for j in range(a.size):
-        s += a[j]
-    return s
-
-
-@jit(entry=False)
-def _minus(x: Any, about: Any) -> Any:
-    return x - about  # apart, without fastmath: Σ x − C · about would be all rounding
+def _add(s: Any, x: Any) -> Any:
+    return s + x  # apart, with fastmath: this sum may be reordered, but not the differences that it is of
 
 
 @jit(fastmath=True, entry=False)
-def _sum_and_squares(x: Array, about: Any) -> Any:
-    """Σ x − about and Σ (x − about)²"""
-    s = q = x.dtype.type(0)
-    for j in range(x.size):
-        d = _minus(x[j], about)
-        s += d
-        q += d * d
-    return s, q
-
-
-@jit(fastmath=True, entry=False)
-def _projections(g: Array, w: Array, h: Array) -> Any:
-    """Σ g w and Σ g w h"""
-    s = q = g.dtype.type(0)
-    for j in range(g.size):
-        s += g[j] * w[j]
-        q += g[j] * w[j] * h[j]
-    return s, q
+def _add_product(s: Any, x: Any, y: Any) -> Any:
+    return s + x * y
 
 
 @jit_tasks
@@ -58,17 +37,27 @@ def _layer_norm(
     With a mean of 10 000 a float32 sum is off by as much as the differences are worth keeping; theirs is not.
     """
     first, last = share(task, x.shape[0])
-    x, y, mean, rstd = x[first:last], y[first:last], mean[first:last], rstd[first:last]
     C, zero, one = x.dtype.type(x.shape[1]), x.dtype.type(0), x.dtype.type(1)
-    for i in range(x.shape[0]):
-        about = _sum(x[i]) / C
-        s, q = _sum_and_squares(x[i], about)
-        off = s / C
-        var = q / C - off * off
-        r = one / math.sqrt((zero if var < zero else var) + x.dtype.type(eps))  # not max(): NaN must stay NaN
-        for j in range(x.shape[1]):
-            y[i, j] = ((x[i, j] - about) - off) * r * w[j] + b[j]
-        mean[i, 0], mean[i, 1], rstd[i] = about, off, r
+    for start in range(first, last, GROUP):
+        stop = min(start + GROUP, last)
+        for i in range(start, stop):
+            s = zero
+            for j in range(x.shape[1]):
+                s = _add(s, x[i, j])
+            mean[i, 0] = s / C
+        for i in range(start, stop):
+            s, q, about = zero, zero, mean[i, 0]
+            for j in range(x.shape[1]):
+                d = x[i, j] - about
+                s, q = _add(s, d), _add_product(q, d, d)
+            mean[i, 1] = off = s / C
+            var = q / C - off * off
+            var = zero if var < zero else var  # not max(): NaN must stay NaN
+            rstd[i] = one / math.sqrt(var + x.dtype.type(eps))
+        for i in range(start, stop):
+            about, off, r = mean[i, 0], mean[i, 1], rstd[i]
+            for j in range(x.shape[1]):
+                y[i, j] = ((x[i, j] - about) - off) * r * w[j] + b[j]
 
 
 def layer_norm_forward(x: Array, w: Array, b: Array, eps: float) -> tuple[Array, Array, Array]:
@@ -81,8 +70,18 @@ def layer_norm_forward(x: Array, w: Array, b: Array, eps: float) -> tuple[Array,
     """
     rows = as_rows(x)
     y, mean, rstd = (np.empty((len(rows), *tail), rows.dtype) for tail in (rows.shape[1:], (2,), ()))
-    run(0.3 * rows.size, *_layer_norm, rows, contiguous(w), contiguous(b), float(eps), y, mean, rstd)
+    run(0.4 * rows.size, *_layer_norm, rows, contiguous(w), contiguous(b), float(eps), y, mean, rstd)
     return y.reshape(x.shape), mean.reshape(*x.shape[:-1], 2), rstd.reshape(x.shape[:-1])
+
+
+@jit(fastmath=True, entry=False)
+def _projections(g: Array, w: Array, h: Array) -> Any:
+    """Σ g w and Σ g w h"""
+    s = q = g.dtype.type(0)
+    for j in range(g.size):
+        s += g[j] * w[j]
+        q += g[j] * w[j] * h[j]
+    return s, q
 
 
 @jit(inline=True)
@@ -127,6 +126,6 @@ def layer_norm_backward(g: Array, x: Array, w: Array, mean: Array, rstd: Array) 
     gx = np.empty_like(rows)
     partial = np.empty((-(-N // BLOCK_ROWS), 2, C), rows.dtype)
     m, r = contiguous(mean).reshape(N, 2), contiguous(rstd).reshape(N)
-    run(0.3 * rows.size, *_layer_norm_back, g_rows, rows, contiguous(w), m, r, gx, partial)
+    run(0.5 * rows.size, *_layer_norm_back, g_rows, rows, contiguous(w), m, r, gx, partial)
     gw, gb = partial.sum(0, dtype=np.float64).astype(rows.dtype)
     return gx.reshape(x.shape), gw, gb

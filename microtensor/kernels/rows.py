@@ -273,7 +273,7 @@ def cross_entropy_forward(
     rows = _rows_per_block(z)
     room = np.empty((get_num_threads(), rows, z.shape[1]), z.dtype)
     options = int(ignore_index), float(label_smoothing)
-    run(0.5 * z.size, *_loss, z, t, *options, loss, lse, room)
+    run(0.7 * z.size, *_loss, z, t, *options, loss, lse, room)
     return loss, lse
 
 
@@ -314,8 +314,7 @@ def cross_entropy_backward(
     Shapes: g, target (N,), lse (N, 2), logits (N, C) → (N, C)
     """
     z = as_rows(logits)
-    gz = np.empty_like(z)
+    gz, options = np.empty_like(z), (int(ignore_index), float(label_smoothing))
     g, t, lse = contiguous(g), contiguous(target), contiguous(lse)
-    options = int(ignore_index), float(label_smoothing)
-    run(0.4 * z.size, *_loss_back, g, z, t, lse, *options, gz, _rows_per_block(z))
+    run(0.7 * z.size, *_loss_back, g, z, t, lse, *options, gz, _rows_per_block(z))
     return gz
