@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,29 @@ class Pieces(list[tuple[Any, Any]]):
         self.append((Ellipsis, g))
         return self
 
-    def joined(self, like: Any) -> Any:
-        """Their sum, each in its place, of the shape and dtype of `like`."""
+    def joined(self, like: Any) -> tuple[Any, bool]:
+        """Their sum, each in its place, of the shape and dtype of `like`; and: does nobody else hold it?"""
         tiled = _tile([index for index, _ in self], like.shape)
+        if tiled and (whole := self._whole(like.shape)) is not None:
+            return whole, False
         y = (np.empty if tiled else np.zeros)(like.shape, like.dtype)
         for n, (index, g) in enumerate(self):
             if tiled or n == 0:
                 y[index] = g
             else:
                 y[index] += g
+        return y, True
+
+    def _whole(self, shape: tuple[int, ...]) -> Any:
+        """The array that they are the pieces of, each in its place there already: attention makes it so."""
+        base = self[0][1].base
+        if type(base) is not np.ndarray or base.size != math.prod(shape) or not base.flags.carray:
+            return None
+        y = base.reshape(shape)
+        for index, g in self:
+            place = y[index]
+            if g.base is not base or place.strides != g.strides or place.ctypes.data != g.ctypes.data:
+                return None
         return y
 
 

@@ -60,7 +60,7 @@ class _Arrivals(dict[Any, list[Any]]):
         """What never left: leaves, whose pieces are joined and whose hooks run."""
         for leaf, waiting in self.items():
             if type(waiting[0]) is Pieces:
-                waiting[0] = waiting[0].joined(leaf.array)
+                waiting[:] = waiting[0].joined(leaf.array)
             if retained is not None and getattr(leaf, "hooks", None) is not None:
                 waiting[:] = leaf.hooks(waiting[0], leaf, engine.make, retained), False
 
@@ -93,7 +93,7 @@ def walk(
             entry = heappop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
             g = arrivals.pop(entry)[0]
             if type(g) is Pieces:
-                g = g.joined(entry)
+                g = g.joined(entry)[0]
             if useful is not None and entry not in useful and entry not in goals:
                 continue
             if entry.hooks is not None and retained is not None:

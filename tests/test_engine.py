@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import microtensor as mt
 from microtensor import engine, ops
 from microtensor.mode import mode
+from microtensor.pieces import Pieces
 
 
 def leaf(*values, dtype=mt.float64):
@@ -335,6 +336,19 @@ def test_the_gradient_of_what_was_cut_is_each_piece_in_its_place(cut, inner, rng
     for place, w in zip(cut(mt.tensor(np.arange(24).reshape(3, 4, 2))), weights, strict=True):
         np.add.at(want.reshape(-1), place.array.reshape(-1), w.reshape(-1))
     np.testing.assert_allclose(x.grad.array, want, rtol=1e-13)
+
+
+def test_gradients_that_lie_in_one_array_already_are_joined_without_a_copy(rng):
+    whole = rng.normal(size=(3, 2, 4))
+    index = lambda i: (slice(None), i)  # noqa: E731
+    joined, ours = Pieces([(index(1), whole[:, 1]), (index(0), whole[:, 0])]).joined(np.empty((3, 2, 4)))
+    assert joined.base is whole
+    assert not ours
+    swapped = Pieces([(index(0), whole[:, 1]), (index(1), whole[:, 0])]).joined(whole)[0]
+    np.testing.assert_array_equal(swapped, whole[:, ::-1])
+    part = Pieces([(index(0), whole[:, 0]), (index(1), whole[:, 1].copy())]).joined(whole)[0]
+    assert not np.shares_memory(part, whole)
+    np.testing.assert_array_equal(part, whole)
 
 
 def test_the_gradients_of_all_pieces_share_one_array(monkeypatch):

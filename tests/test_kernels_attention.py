@@ -131,6 +131,26 @@ def test_a_row_that_may_attend_to_nothing_gives_zeros_and_no_gradient(causal, dt
     assert not np.any(gradients)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradients_of_one_projection_are_the_pieces_of_one_array(dtype, rng):
+    B, T, H, D = 3, 7, 2, 4
+    packed = rng.normal(size=(B, T, 3 * H * D)).astype(dtype)
+    q, k, v = (x.reshape(B, T, H, D).swapaxes(1, 2) for x in np.split(packed, 3, axis=-1))
+    g = heads(rng, B, H, T, D, dtype)
+    settings = None, 0.5, True, 0.0, 0
+    y, stats = kernels.attention_forward(q, k, v, *settings)
+    together = kernels.attention_backward(g, q, k, v, settings[0], y, stats, *settings[1:])
+    apart = kernels.attention_backward(g, q.copy(), k.copy(), v.copy(), settings[0], y, stats, *settings[1:])
+    for a, b in zip(together, apart, strict=True):
+        assert a.base is together[0].base
+        np.testing.assert_array_equal(a, b)
+    x = mt.tensor(packed, requires_grad=True)
+    tensors = [p.view(B, T, H, D).transpose(1, 2) for p in x.split(H * D, dim=-1)]
+    F.scaled_dot_product_attention(*tensors, scale=0.5, is_causal=True).backward(mt.tensor(g))
+    want = np.concatenate([a.swapaxes(1, 2).reshape(B, T, H * D) for a in apart], axis=-1)
+    np.testing.assert_array_equal(x.grad.array, want)
+
+
 def test_causal_queries_depend_on_no_later_key(rng):
     q, k, v = (mt.tensor(heads(rng, 1, 2, 150, 8), requires_grad=True) for _ in range(3))
     y = F.scaled_dot_product_attention(q, k, v, is_causal=True)

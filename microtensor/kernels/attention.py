@@ -109,6 +109,21 @@ def _like(x: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.empty(shape, dtype)
 
 
+def _packed(q: Array, k: Array, v: Array) -> bool:
+    """Do they lie side by side in one row (3, Y, D) for every token, as one projection makes them?
+
+    Then so should their gradients, which need no copy to become that projection's.
+    """
+    Y, _, D = q.shape[1:]
+    row = 3 * Y * D * q.itemsize
+    first, second, third = (x.ctypes.data for x in (q, k, v))
+    return (
+        (q.shape == k.shape == v.shape and q.strides == k.strides == v.strides)
+        and (q.strides[1:3] == (D * q.itemsize, row) and Y > 1)
+        and 3 * (second - first) == 3 * (third - second) == row
+    )
+
+
 def _wide(x: Array) -> Array:
     """Zeros of width 1 for vectors without elements, whose products are 0 all the same."""
     return np.zeros((*x.shape[:3], 1), x.dtype)
@@ -190,8 +205,11 @@ def attention_backward(
         q, k = _wide(q), _wide(k)
     X, Y, T = shape[:3]
     chunks = max(1, min(CHUNKS // (X * Y), T // (4 * QUERIES)))  # by shape, not by threads: the same bits
-    dq = _like(q, q.shape, q.dtype)
-    dk, dv = (_like(x, (chunks * X, *x.shape[1:]), q.dtype) for x in (k, v))
+    if chunks == 1 and _packed(q, k, v):
+        dq, dk, dv = np.moveaxis(np.empty((X, T, 3, Y, D), q.dtype), (2, 1), (0, 3))
+    else:
+        dq = _like(q, q.shape, q.dtype)
+        dk, dv = (_like(x, (chunks * X, *x.shape[1:]), q.dtype) for x in (k, v))
     bias, constants, options = _settings(S, _mask_of(mask, lead), q.dtype, scale, causal, dropout_p, seed)
     _run(backward, True, _work(shape, 5 * (D + E) // 2, causal), X * Y * chunks, (max(D, 1), E),
          g, q, k, v, bias, y, stats, constants, options, dq, dk, dv)  # fmt: skip
