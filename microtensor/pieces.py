@@ -47,8 +47,12 @@ def _tile(indices: list[Any], shape: tuple[int, ...]) -> bool:
     """Are they slices or integers along one axis that lie end to end, as split and unbind make them?"""
     spans = []
     for index in indices:
-        *lead, last = index if isinstance(index, tuple) else (index,)
-        if not isinstance(last, slice | int) or any(part != slice(None) for part in lead):
+        *lead, last = (index if isinstance(index, tuple) else (index,)) or (None,)  # x[()] names no axis
+        if (
+            isinstance(last, bool)
+            or not isinstance(last, slice | int)
+            or any(part != slice(None) for part in lead)
+        ):
             return False
         n = shape[len(lead)]
         first, end, step = last.indices(n) if isinstance(last, slice) else (last % n, last % n + 1, 1)

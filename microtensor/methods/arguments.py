@@ -168,7 +168,7 @@ def _index_part(part: Any) -> Any:
     if isinstance(part, engine.Tensor):
         part = part.array
     elif isinstance(part, list | tuple | range | bool):
-        part = np.asarray(part, dtype=None if part else np.int64)
+        part = np.asarray(part, dtype=None if part or part is False else np.int64)  # [] holds integers
     if part is None or part is Ellipsis or isinstance(part, slice):
         return part
     if not isinstance(part, np.ndarray) or part.dtype.kind not in "iub":
