@@ -48,11 +48,7 @@ def _tile(indices: list[Any], shape: tuple[int, ...]) -> bool:
     spans = []
     for index in indices:
         *lead, last = (index if isinstance(index, tuple) else (index,)) or (None,)  # x[()] names no axis
-        if (
-            isinstance(last, bool)
-            or not isinstance(last, slice | int)
-            or any(part != slice(None) for part in lead)
-        ):
+        if not isinstance(last, slice | int) or any(part != slice(None) for part in lead):
             return False
         n = shape[len(lead)]
         first, end, step = last.indices(n) if isinstance(last, slice) else (last % n, last % n + 1, 1)
