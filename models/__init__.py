@@ -1,15 +1,10 @@
 """The Transformer of the paper and the lecture, built of microtensor's public names."""
 
-from models.attention import (
-    MultiHeadAttention,
-    causal_mask,
-    combine_masks,
-    padding_mask,
-    scaled_dot_product_attention,
-)
+from models.attention import MultiHeadAttention, scaled_dot_product_attention
 from models.cache import KeyValueCache
 from models.generate import generate, greedy_decode
 from models.gpt import GPT, GPTConfig
+from models.masks import causal_mask, combine_masks, explain_mask, padding_mask
 from models.positional import PositionalEncoding, sinusoidal_encoding
 from models.transformer import (
     Attention,
@@ -38,6 +33,7 @@ __all__ = [
     "TransformerConfig",
     "causal_mask",
     "combine_masks",
+    "explain_mask",
     "generate",
     "greedy_decode",
     "padding_mask",

@@ -1,4 +1,4 @@
-"""Attention as the lecture and the paper state it: masks, scaled dot-product attention, multi-head attention.
+"""Attention as the lecture and the paper state it: scaled dot-product attention, multi-head attention.
 
 A boolean mask means True = may attend, everywhere. Names follow "Attention Is All You Need", §3.2 (Vaswani et
 al. 2017) and the lecture: Q = X W^Q, Attention(Q, K, V) = softmax(Q Kᵀ/√d_k) V, and
@@ -7,21 +7,15 @@ MultiHead = Concat(head_1, …, head_h) W^O.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 
 import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import Tensor, nn, viz
+from models.masks import causal_mask, combine_masks, four_axes
 
-__all__ = [
-    "MultiHeadAttention",
-    "causal_mask",
-    "combine_masks",
-    "padding_mask",
-    "scaled_dot_product_attention",
-]
+__all__ = ["MultiHeadAttention", "scaled_dot_product_attention"]
 
 # What drawings write on these lines, and tests evaluate: the equation, then its gradients (see viz.fold).
 PROJECTION = ("Q = split_h(X @ W + b)",
@@ -34,42 +28,6 @@ DROPOUT = ("D = dropout(A, p)", "dA = dD * keep / (1 - p)")
 AVERAGE = ("H = A @ V", "dA = dH @ V.mT", "dV = A.mT @ dH")
 CONCAT = ("C = Concat_h(H)", "dH = split_h(dC)")
 OUTPUT = ("Y = C @ W + b", "dC = dY @ W.mT", "dW = C.mT @ dY", "db = Σ(dY)")
-
-
-def causal_mask(T: int) -> Tensor:
-    """(T, T), True at (t, s) where s ≤ t: position t attends to itself and to what came before.
-
-    Shapes: → (T, T)
-    Raises: ValueError for a negative T.
-    Source: the paper, §3.2.3 (masked self-attention in the decoder); the lecture, decoder layer.
-    """
-    return mt.ones(T, T, dtype=mt.bool).tril()
-
-
-def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
-    """ids (B, S) → (B, 1, 1, S), True where a token is no padding: broadcasts over heads and queries.
-
-    Shapes: ids (B, S) → (B, 1, 1, S)
-    Raises: ValueError for ids of another shape.
-    Source: the lecture, padding; the paper's batches hold sentences of different lengths.
-    """
-    if ids.ndim != 2:
-        raise ValueError(f"padding_mask: ids have shape {ids.shape}; make them (B, S)")
-    return (ids != pad_id).reshape(ids.shape[0], 1, 1, ids.shape[1])
-
-
-def combine_masks(*masks: Tensor | None) -> Tensor | None:
-    """Who may attend by all of the boolean masks; None stands for no restriction.
-
-    Shapes: (...) each, which broadcast → what they broadcast to
-    Raises: TypeError for a mask that is not boolean; ValueError for shapes that do not broadcast.
-    Source: ours.
-    """
-    present = [m for m in masks if m is not None]
-    for m in present:
-        if m.dtype != mt.bool:
-            raise TypeError(f"combine_masks: a mask is {m.dtype}; make it boolean with mask.bool()")
-    return functools.reduce(mt.logical_and, present) if present else None
 
 
 def scaled_dot_product_attention(
@@ -160,9 +118,11 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Self-attention of query, or attention of query to key (and value, which defaults to key).
 
-        Shapes: query (B, T, C), key and value (B, S, C), mask broadcast to (B, H, T, S) → (B, T, C); with
-        need_weights also the weights (B, H, T, S), before dropout.
-        Raises: ValueError for shapes that do not fit, with both shapes.
+        Shapes: query (B, T, C), key and value (B, S, C), mask (S,), (T, S), (B, S), (B, T, S) or
+        (B, H, T, S), where 1 may stand for any → (B, T, C); with need_weights also the weights (B, H, T, S),
+        before dropout.
+        Raises: ValueError for shapes that do not fit, with both shapes, and for a mask of two axes that could
+        be (T, S) and (B, S) where B = T: the causal mask is (T, S), another is mask[None] or mask[:, None].
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -268,7 +228,8 @@ class MultiHeadAttention(nn.Module):
 
     def _mask(self, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
         """The mask as four axes that broadcast to (B, H, T, S)."""
-        B, T, S = query.shape[0], query.shape[1], key.shape[1]
+        T, S = query.shape[1], key.shape[1]
+        want = (query.shape[0], self.n_heads, T, S)
         if is_causal:
             if mask is not None and mask.dtype != mt.bool:
                 raise TypeError(
@@ -278,19 +239,6 @@ class MultiHeadAttention(nn.Module):
                 raise ValueError(
                     f"MultiHeadAttention: is_causal with {T} queries and {S} keys; it needs as many of each"
                 )
-            mask = combine_masks(causal_mask(T), mask if mask is None else self._four_axes(mask, B, T, S))
-        return None if mask is None else self._four_axes(mask, B, T, S)
-
-    def _four_axes(self, mask: Tensor, B: int, T: int, S: int) -> Tensor:
-        want = (B, self.n_heads, T, S)
-        F.check_mask("MultiHeadAttention", mask)
-        shape = {2: (1, 1, *mask.shape), 3: (mask.shape[0], 1, *mask.shape[1:]), 4: mask.shape}.get(
-            mask.ndim, ()
-        )
-        if len(shape) != 4 or any(n not in (1, w) for n, w in zip(shape, want, strict=True)):
-            raise ValueError(
-                f"MultiHeadAttention: a mask of shape {mask.shape} does not broadcast to (B, H, T, S) = "
-                f"{want}: there are {T} queries and {S} keys; give (T, S), (B, T, S) or (B, H, T, S), where "
-                f"1 may stand for any of them: a mask of keys (B, S) is mask[:, None, None, :]"
-            )
-        return mask.reshape(shape)
+            allowed = None if mask is None else four_axes("MultiHeadAttention", mask, want)
+            mask = combine_masks(causal_mask(T)[None], allowed)
+        return None if mask is None else four_axes("MultiHeadAttention", mask, want)

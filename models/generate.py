@@ -9,8 +9,8 @@ from typing import Any
 
 import microtensor as mt
 from microtensor import Generator, Tensor, nn
-from models.attention import padding_mask
 from models.cache import KeyValueCache
+from models.masks import padding_mask
 from models.transformer import Transformer
 
 __all__ = ["generate", "greedy_decode"]

@@ -13,9 +13,10 @@ from typing import Any
 import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import Tensor, nn, optim, viz
-from models.attention import CONCAT, causal_mask, scaled_dot_product_attention
+from models.attention import CONCAT, scaled_dot_product_attention
 from models.cache import KeyValueCache
 from models.generate import generate
+from models.masks import causal_mask
 
 __all__ = ["GPT", "GPTConfig"]
 

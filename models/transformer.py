@@ -13,7 +13,8 @@ from typing import Any
 
 import microtensor.nn.functional as F
 from microtensor import Tensor, nn
-from models.attention import MultiHeadAttention, causal_mask, combine_masks, padding_mask
+from models.attention import MultiHeadAttention
+from models.masks import causal_mask, combine_masks, padding_mask
 from models.positional import PositionalEncoding
 
 __all__ = [

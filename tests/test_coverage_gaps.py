@@ -20,7 +20,7 @@ from microtensor.train.stream import BatchStream
 from microtensor.viz import trace
 from microtensor.viz.record import Recorder
 from microtensor.viz.symbols import identifier
-from models.attention import MultiHeadAttention, combine_masks, padding_mask
+from models import MultiHeadAttention, combine_masks, padding_mask
 from models.positional import sinusoidal_encoding
 
 

@@ -60,31 +60,6 @@ def test_combined_masks_let_through_what_all_let_through():
     assert combine_masks(None, None) is None
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (2, 1, 3, 4), (1, 2, 1, 4), (2, 2, 3, 4), (1, 4)])
-def test_masks_of_two_to_four_axes_broadcast_to_batch_heads_queries_keys(shape):
-    layer = MultiHeadAttention(8, 2).double()
-    x, memory = normal(0, 2, 3, 8), normal(1, 2, 4, 8)
-    mask = np.random.default_rng(2).random(shape) < 0.7
-    four = {2: mask[None, None], 3: mask[:, None], 4: mask}[mask.ndim] if mask.ndim > 1 else mask
-    full = np.broadcast_to(four, (2, 2, 3, 4))
-    got = layer(x, memory, mask=mt.tensor(mask))
-    np.testing.assert_allclose(
-        got.detach().array, layer(x, memory, mask=mt.tensor(full)).detach().array, rtol=1e-12
-    )
-
-
-@pytest.mark.parametrize("shape", [(4,), (4, 3), (3, 3, 4), (2, 3, 3, 4), (2, 2, 4, 4), (1, 2, 2, 3, 4)])
-def test_a_mask_that_does_not_fit_is_refused_with_both_shapes(shape):
-    layer = MultiHeadAttention(8, 2)
-    with pytest.raises(ValueError, match=r"mask of shape .* \(2, 2, 3, 4\)"):
-        layer(mt.randn(2, 3, 8), mt.randn(2, 4, 8), mask=mt.ones(shape, dtype=mt.bool))
-
-
-def test_an_integer_mask_is_refused():
-    with pytest.raises(TypeError, match="make it boolean"):
-        MultiHeadAttention(8, 2)(mt.randn(2, 3, 8), mask=mt.ones(3, 3, dtype=mt.int64))
-
-
 @pytest.mark.parametrize("attend", [lambda x, m: MultiHeadAttention(8, 2)(x, mask=m),
                                     lambda x, m: scaled_dot_product_attention(x, x, x, m)])  # fmt: skip
 def test_a_mask_of_zeros_and_ones_is_refused_unless_boolean(attend):
