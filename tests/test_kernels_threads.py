@@ -152,6 +152,7 @@ def test_numba_without_a_threading_layer_makes_everything_serial_from_then_on(mo
         raise ValueError("No threading layer could be loaded")
 
     monkeypatch.setattr(threads, "_threads", 2)
+    monkeypatch.setattr(threads._told, "threads", 0)
     monkeypatch.setattr(threads.numba, "set_num_threads", refuse)
     assert which(1e12) == "serial"
     assert kernels.get_num_threads() == 1

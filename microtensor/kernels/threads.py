@@ -227,8 +227,11 @@ def _threads_from_environment() -> int:
 def _set_share() -> bool:
     """Starts numba's threads and tells them how many to use (numba keeps that number per Python thread)."""
     global _threads
+    if _told.threads == _threads:
+        return True
     try:
         numba.set_num_threads(_threads)
+        _told.threads = _threads
     except ValueError:  # the threading layer that NUMBA_THREADING_LAYER asks for is not installed
         _threads = 1
         return False
@@ -246,6 +249,14 @@ if "OMP_WAIT_POLICY" not in os.environ:  # pragma: no branch — read once, when
     # spinning still bridges the gap between two kernels. Read once, when the first parallel kernel is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+
+class _Told(threading.local):
+    """How many threads numba was last told to use for this Python thread: telling it takes 3 µs."""
+
+    threads = 0
+
+
+_told = _Told()
 _busy = threading.Lock()
 _forked = False
 _threads = _threads_from_environment()
