@@ -20,9 +20,11 @@ class RemovableHandle:
 
     _ids = itertools.count()
 
-    def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
+    def __init__(self, hooks: dict[int, Any], hook: Any, prepend: bool = False) -> None:
         self._hooks, self._id = hooks, next(self._ids)
         hooks[self._id] = hook
+        for key in list(hooks)[:-1] if prepend else ():  # each of the others to the end
+            hooks[key] = hooks.pop(key)
 
     def remove(self) -> None:
         """Take the hook off; a second time does nothing."""

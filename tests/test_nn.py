@@ -333,3 +333,43 @@ def test_masks_that_cannot_be_combined_or_made_are_refused():
         combine_masks(mt.ones(2, 2).bool(), mt.ones(2, 2))
     with pytest.raises(ValueError, match=r"padding_mask: ids have shape \(3,\); make them \(B, S\)"):
         padding_mask(mt.tensor([1, 0, 0]), 0)
+
+
+def test_a_prepended_hook_runs_before_the_others():
+    said, layer = [], nn.Identity()
+    for name, prepend in (("b", False), ("a", True), ("c", False)):
+        layer.register_forward_hook(lambda m, x, y, name=name: said.append(name), prepend=prepend)
+        layer.register_forward_pre_hook(lambda m, x, name=name: said.append(name.upper()), prepend=prepend)
+    layer(mt.ones(1))
+    assert said == list("ABCabc")
+
+
+def test_assigned_tensors_take_the_places_of_the_parameters():
+    layer = nn.Linear(2, 2)
+    layer.bias.requires_grad_(False)
+    given = {"weight": mt.ones(2, 2, dtype=mt.float64), "bias": nn.Parameter(mt.zeros(2, dtype=mt.float64))}
+    layer.load_state_dict(given, assign=True)
+    assert layer.weight.dtype == mt.float64
+    assert np.shares_memory(layer.weight.array, given["weight"].array)
+    assert layer.weight.requires_grad
+    assert isinstance(layer.weight, nn.Parameter)
+    assert layer.bias is given["bias"]
+    assert not layer.bias.requires_grad  # as before
+    with pytest.raises(RuntimeError, match="weight has shape"):
+        layer.load_state_dict({"weight": mt.ones(3, 2)}, strict=False, assign=True)
+
+
+def test_a_parameter_in_the_place_of_a_buffer_that_no_checkpoint_holds_is_saved():
+    module = nn.Module()
+    module.register_buffer("scale", mt.ones(2), persistent=False)
+    assert list(module.state_dict()) == []
+    module.scale = nn.Parameter(mt.ones(2))
+    assert list(module.state_dict()) == ["scale"]
+
+
+def test_what_cannot_be_assigned_is_refused_before_anything_is_changed():
+    layer = nn.Linear(2, 2)
+    weight = layer.weight
+    with pytest.raises(RuntimeError, match="int64"):
+        layer.load_state_dict({"weight": mt.ones(2, 2), "bias": mt.arange(2)}, assign=True)
+    assert layer.weight is weight

@@ -69,8 +69,7 @@ class Module:
     training: bool
 
     def __init__(self) -> None:
-        tables = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
-        for table in tables:
+        for table in ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"):
             object.__setattr__(self, table, {})
         object.__setattr__(self, "_transient", set())  # names of buffers that no checkpoint holds
         object.__setattr__(self, "training", True)
@@ -106,6 +105,7 @@ class Module:
             if other is not table:
                 other.pop(name, None)
         self.__dict__.pop(name, None)
+        self._transient.discard(name)
         table[name] = value
 
     def __getattr__(self, name: str) -> Any:  # only called when normal look-up found nothing
@@ -138,7 +138,8 @@ class Module:
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"register_buffer: {name} is {type(tensor).__name__}; make it a tensor or None")
         self._move(name, self._buffers, tensor)
-        (self._transient.discard if persistent else self._transient.add)(name)
+        if not persistent:
+            self._transient.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Set a child module under a name that may be no Python name, but holds no dot."""
@@ -152,10 +153,7 @@ class Module:
 
     def get_submodule(self, target: str) -> Module:
         """The module at a path, such as "layers.0.norm"; this one for ""."""
-        for path, module in self.named_modules(remove_duplicate=False):
-            if path == target:
-                return module
-        raise AttributeError(f"{type(self).__name__}: has no module {target!r}; see named_modules()")
+        return self._at("module", target)  # type: ignore[no-any-return]
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a path, such as "layers.0.weight"."""
@@ -166,8 +164,7 @@ class Module:
         return self._at("buffer", target)  # type: ignore[no-any-return]
 
     def _at(self, kind: str, target: str) -> Any:
-        path, _, name = target.rpartition(".")
-        found = getattr(self.get_submodule(path), f"_{kind}s").get(name)
+        found = dict(getattr(self, f"named_{kind}s")(remove_duplicate=False)).get(target)
         if found is None:
             raise AttributeError(f"{type(self).__name__}: has no {kind} {target!r}; see named_{kind}s()")
         return found
@@ -242,25 +239,27 @@ class Module:
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
         for path, module in self.named_modules(remove_duplicate=False):
-            for name, parameter in module._parameters.items():
-                if parameter is not None:
-                    yield _join(path, name), parameter
-            for name, buffer in module._buffers.items():
-                if buffer is not None and name not in module._transient:
-                    yield _join(path, name), buffer
+            for name, tensor in (module._parameters | module._buffers).items():
+                if tensor is not None and name not in module._transient:
+                    yield _join(path, name), tensor
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
         """Copy values into the parameters and buffers, which stay the same objects.
 
-        Returns the names that are missing and those that are unexpected, for strict=False.
+        assign: what is given takes their places, with its memory and dtype; a parameter trains if the one
+        before did. Make the optimiser afterwards.
 
+        Returns the names that are missing and those that are unexpected, for strict=False.
         Everything is checked before anything is changed.
         Raises: RuntimeError naming every missing, unexpected (unless strict=False) and misshaped entry.
         """
         own = dict(self._state())
         given = {name: as_tensor(value) for name, value in state_dict.items()}
-        faults = [f"{n} has shape {given[n].shape}, not {t.shape}" for n, t in own.items()
-                  if n in given and given[n].shape != t.shape]  # fmt: skip
+        both = [name for name in own if name in given]
+        faults = [f"{n} has shape {given[n].shape}, not {own[n].shape}" for n in both
+                  if given[n].shape != own[n].shape]  # fmt: skip
         missing, unexpected = [n for n in own if n not in given], [n for n in given if n not in own]
         if strict:
             faults += [*(f"{n} is missing" for n in missing), *(f"{n} is unexpected" for n in unexpected)]
@@ -269,10 +268,18 @@ class Module:
                 f"load_state_dict: {type(self).__name__} does not fit: {'; '.join(faults)}; load what was "
                 f"saved from the same architecture, or strict=False for missing and unexpected names"
             )
+        modules = dict(self.named_modules(remove_duplicate=False))
+        for name in both if assign else ():
+            if isinstance(own[name], Parameter):
+                new = given[name] if isinstance(given[name], Parameter) else Parameter(given[name], False)
+                given[name] = new.requires_grad_(own[name].requires_grad)
         with no_grad():
-            for name, tensor in own.items():
-                if name in given:
-                    tensor.copy_(given[name])
+            for name in both:
+                path, _, last = name.rpartition(".")
+                if assign:
+                    setattr(modules[path], last, given[name])
+                else:
+                    own[name].copy_(given[name])
         return IncompatibleKeys(missing, unexpected)
 
     def train(self: M, mode: bool = True) -> M:
@@ -288,10 +295,8 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters (or set them to zero)."""
         for parameter in self.parameters():
-            if set_to_none or parameter.grad is None:
-                parameter.grad = None
-            else:
-                parameter.grad = parameter.grad.detach() * 0
+            kept = None if set_to_none else parameter.grad
+            parameter.grad = None if kept is None else kept.detach() * 0
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
         """Train all parameters below, or freeze them."""
@@ -309,12 +314,10 @@ class Module:
     def to(self: M, *args: Any, **kwargs: Any) -> M:
         """Floating parameters and buffers in another dtype; device may be "cpu"."""
         engine.make(np.zeros(()), None, None).to(*args, **kwargs)  # what is refused is refused here
-        for module in self.modules():
-            for table in (module._parameters, module._buffers):
-                for tensor in table.values():
-                    if tensor is not None and dtypes.floating(tensor.dtype):
-                        tensor.data = tensor.detach().to(*args, **kwargs)
-                        tensor.grad = None if tensor.grad is None else tensor.grad.to(*args, **kwargs)
+        for tensor in (*self.parameters(), *self.buffers()):
+            if dtypes.floating(tensor.dtype):
+                tensor.data = tensor.detach().to(*args, **kwargs)
+                tensor.grad = None if tensor.grad is None else tensor.grad.to(*args, **kwargs)
         return self
 
     def double(self: M) -> M:
@@ -362,24 +365,22 @@ class Module:
         return result
 
     def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, with_kwargs: bool = False
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call hook(module, args) before each forward; what it returns, unless None, replaces args.
 
-        with_kwargs: hook(module, args, kwargs), which returns None or both.
+        with_kwargs: hook(module, args, kwargs), which returns None or both. prepend: before the others.
         """
-        entry: Any = (hook, with_kwargs)
-        return RemovableHandle(self._forward_pre_hooks, entry)
+        return RemovableHandle(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
     def register_forward_hook(
-        self, hook: Callable[..., Any], *, with_kwargs: bool = False
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call hook(module, args, output) after each forward; what it returns, if not None, is the output.
 
-        with_kwargs: hook(module, args, kwargs, output).
+        with_kwargs: hook(module, args, kwargs, output). prepend: before the others.
         """
-        entry: Any = (hook, with_kwargs)
-        return RemovableHandle(self._forward_hooks, entry)
+        return RemovableHandle(self._forward_hooks, (hook, with_kwargs), prepend)
 
     # --- printing -------------------------------------------------------------------------------------------
 
@@ -389,9 +390,8 @@ class Module:
 
     def __repr__(self) -> str:
         lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
-        if not lines:
-            return f"{type(self).__name__}({self.extra_repr()})"
-        return f"{type(self).__name__}({self.extra_repr()}\n  " + "\n  ".join(lines) + "\n)"
+        below = "".join(f"\n  {line}" for line in lines) + "\n" * bool(lines)
+        return f"{type(self).__name__}({self.extra_repr()}{below})"
 
 
 def _join(path: str, name: str) -> str:
