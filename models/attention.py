@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import Tensor, nn, viz
+from models.cache import KeyValueCache
 from models.masks import causal_mask, combine_masks, four_axes
 
 __all__ = ["MultiHeadAttention", "scaled_dot_product_attention"]
@@ -115,8 +116,12 @@ class MultiHeadAttention(nn.Module):
         *,
         is_causal: bool = False,
         need_weights: bool = False,
+        cache: KeyValueCache | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Self-attention of query, or attention of query to key (and value, which defaults to key).
+
+        With a cache, self-attention reads positions that follow those of the cache, and S counts them all
+        (`cache.advance(T)` after it); the keys and values of another key are computed once and kept.
 
         Shapes: query (B, T, C), key and value (B, S, C), mask (S,), (T, S), (B, S), (B, T, S) or
         (B, H, T, S), where 1 may stand for any → (B, T, C); with need_weights also the weights (B, H, T, S),
@@ -127,16 +132,14 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         self._check(query, key, value)
-        mask = self._mask(query, key, mask, is_causal)
+        past = cache.length if cache is not None and key is query else 0
+        mask = self._mask(query, key, mask, is_causal, past)
         if viz.is_recording():
             self._tag(query, key, value)
-        q, k, v, o = self.q_proj, self.k_proj, self.v_proj, self.out_proj
+        q, o = self.q_proj, self.out_proj
         with viz.fold("linQ", *PROJECTION, lane="Q", X=query, W=q.weight, b=q.bias):
             Q = self._split(q(query))  # (B, H, T, d_k)
-        with viz.fold("linK", *PROJECTION, lane="K", X=key, W=k.weight, b=k.bias):
-            K = self._split(k(key))  # (B, H, S, d_k)
-        with viz.fold("linV", *PROJECTION, lane="V", X=value, W=v.weight, b=v.bias):
-            V = self._split(v(value))  # (B, H, S, d_v)
+        K, V = self._keys_and_values(key, value, cache, key is query)
         viz.tag(Q, "Q", axes="B h n_q d_k")
         viz.tag(K, "K", axes="B h n_k d_k")
         viz.tag(V, "V", axes="B h n_k d_k")
@@ -153,6 +156,22 @@ class MultiHeadAttention(nn.Module):
             output: Tensor = o(concat)
         viz.tag(output, "Y")
         return (output, A) if need_weights else output
+
+    def _keys_and_values(
+        self, key: Tensor, value: Tensor, cache: KeyValueCache | None, is_self: bool
+    ) -> tuple[Tensor, ...]:
+        """(B, H, S, d_k) and (B, H, S, d_v), of all positions that were read if there is a cache."""
+
+        def project() -> tuple[Tensor, ...]:
+            with viz.fold("linK", *PROJECTION, lane="K", X=key, W=self.k_proj.weight, b=self.k_proj.bias):
+                K = self._split(self.k_proj(key))  # (B, H, S, d_k)
+            with viz.fold("linV", *PROJECTION, lane="V", X=value, W=self.v_proj.weight, b=self.v_proj.bias):
+                V = self._split(self.v_proj(value))  # (B, H, S, d_v)
+            return K, V
+
+        if cache is None or not (is_self or key is value):
+            return project()
+        return cache.extend(self, *project()) if is_self else cache.recall(self, key, project)
 
     def _split(self, x: Tensor) -> Tensor:
         """(B, T, C) → (B, H, T, d_k): the columns of each head."""
@@ -226,19 +245,23 @@ class MultiHeadAttention(nn.Module):
                 f"give one value for each key"
             )
 
-    def _mask(self, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
-        """The mask as four axes that broadcast to (B, H, T, S)."""
-        T, S = query.shape[1], key.shape[1]
+    def _mask(
+        self, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, past: int = 0
+    ) -> Tensor | None:
+        """The mask as four axes that broadcast to (B, H, T, S); S counts `past` positions before the keys."""
+        T, S = query.shape[1], past + key.shape[1]
         want = (query.shape[0], self.n_heads, T, S)
-        if is_causal:
-            if mask is not None and mask.dtype != mt.bool:
-                raise TypeError(
-                    f"MultiHeadAttention: is_causal beside a {mask.dtype} mask; put −inf into that mask"
-                )
-            if T != S:
-                raise ValueError(
-                    f"MultiHeadAttention: is_causal with {T} queries and {S} keys; it needs as many of each"
-                )
-            allowed = None if mask is None else four_axes("MultiHeadAttention", mask, want)
-            mask = combine_masks(causal_mask(T)[None], allowed)
-        return None if mask is None else four_axes("MultiHeadAttention", mask, want)
+        if mask is not None:
+            mask = four_axes("MultiHeadAttention", mask, want)
+        if not is_causal:
+            return mask
+        if mask is not None and mask.dtype != mt.bool:
+            raise TypeError(
+                f"MultiHeadAttention: is_causal beside a {mask.dtype} mask; put −inf into that mask"
+            )
+        if past + T != S:
+            raise ValueError(
+                f"MultiHeadAttention: is_causal with {T} queries and {S} keys; it needs as many of each"
+            )
+        # the only query sees all that was read
+        return mask if T == 1 and past else combine_masks(causal_mask(T, past)[None, None], mask)

@@ -22,7 +22,8 @@ __all__ = ["causal_mask", "combine_masks", "explain_mask", "four_axes", "padding
 def causal_mask(T: int, past: int = 0) -> Tensor:
     """(T, past + T), True at (t, s) where s ≤ past + t: each position sees itself and what came before.
 
-    past: positions that were read before these T, as with a key/value cache.
+    past: positions that were read before these T, as with a key/value cache. (Then write `[None]` behind it:
+    `four_axes` knows the square one only, for a batch of T items.)
 
     Shapes: → (T, past + T)
     Raises: ValueError for a T or past that is negative or no whole number.

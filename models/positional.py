@@ -53,11 +53,11 @@ class PositionalEncoding(nn.Module):
         self.dropout = dropout
         self.register_buffer("pe", sinusoidal_encoding(max_len, d_model), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, d_model) → (B, T, d_model)"""
-        length, max_len = x.shape[-2], self.pe.shape[0]
+    def forward(self, x: Tensor, past: int = 0) -> Tensor:
+        """(B, T, d_model) → (B, T, d_model), for the positions past … past + T − 1"""
+        length, max_len = past + x.shape[-2], self.pe.shape[0]
         if length > max_len:
             raise ValueError(
                 f"PositionalEncoding: {length} positions, but max_len is {max_len}; make max_len larger"
             )
-        return F.dropout(x + self.pe[:length], self.dropout, self.training)
+        return F.dropout(x + self.pe[past:length], self.dropout, self.training)

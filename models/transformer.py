@@ -14,6 +14,7 @@ from typing import Any
 import microtensor.nn.functional as F
 from microtensor import Tensor, nn
 from models.attention import MultiHeadAttention
+from models.cache import KeyValueCache
 from models.masks import causal_mask, combine_masks, padding_mask
 from models.positional import PositionalEncoding
 
@@ -108,7 +109,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, weights: Weights | None = None) -> Tensor:
         """x (B, T, d_model), mask as in MultiHeadAttention; its weights are appended to `weights`."""
-        z = self.sublayer1(x, lambda h: _attend(self.self_attention, h, h, mask, weights))
+        z = self.sublayer1(x, lambda h: _attend(self.self_attention, weights, h, h, h, mask))
         out: Tensor = self.sublayer2(z, self.feed_forward)
         return out
 
@@ -149,21 +150,27 @@ class DecoderLayer(nn.Module):
         *,
         weights: Weights | None = None,
         cross_weights: Weights | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """tgt_mask: who in x attends to whom in x (usually causal); memory_mask: who to what in memory."""
-        y = self.sublayer1(x, lambda h: _attend(self.self_attention, h, h, tgt_mask, weights))
-        z = self.sublayer2(y, lambda h: _attend(self.cross_attention, h, memory, memory_mask, cross_weights))
+        """tgt_mask: who in x attends to whom in x (usually causal); memory_mask: who to what in memory.
+
+        With a cache, x holds the positions after those that it has read, and tgt_mask speaks of them all.
+        """
+        own, cross = self.self_attention, self.cross_attention
+        y = self.sublayer1(x, lambda h: _attend(own, weights, h, h, h, tgt_mask, cache=cache))
+        z = self.sublayer2(
+            y, lambda h: _attend(cross, cross_weights, h, memory, None, memory_mask, cache=cache)
+        )
         out: Tensor = self.sublayer3(z, self.feed_forward)
         return out
 
 
-def _attend(
-    attention: MultiHeadAttention, x: Tensor, memory: Tensor, mask: Tensor | None, weights: Weights | None
-) -> Tensor:
-    if weights is None:
-        return attention(x, memory, memory, mask)  # type: ignore[no-any-return]
-    y, A = attention(x, memory, memory, mask, need_weights=True)
-    weights.append(A)
+def _attend(attention: MultiHeadAttention, kept: Weights | None, *inputs: Any, **options: Any) -> Tensor:
+    """What attention gives for its inputs; if there is a list, its weights are appended to that."""
+    if kept is None:
+        return attention(*inputs, **options)  # type: ignore[no-any-return]
+    y, A = attention(*inputs, need_weights=True, **options)
+    kept.append(A)
     return y  # type: ignore[no-any-return]
 
 
@@ -215,10 +222,14 @@ class Decoder(nn.Module):
         *,
         weights: Weights | None = None,
         cross_weights: Weights | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """x (B, T, d_model), memory (B, S, d_model) → (B, T, d_model)"""
+        """x (B, T, d_model), memory (B, S, d_model) → (B, T, d_model); the cache advances by T."""
+        kept = {"weights": weights, "cross_weights": cross_weights, "cache": cache}
         for layer in self.layers:
-            x = layer(x, memory, tgt_mask, memory_mask, weights=weights, cross_weights=cross_weights)
+            x = layer(x, memory, tgt_mask, memory_mask, **kept)
+        if cache is not None:
+            cache.advance(x.shape[1])
         return self.norm(x)  # type: ignore[no-any-return]
 
 
@@ -335,23 +346,38 @@ class Transformer(nn.Module):
         memory_mask: Tensor | None = None,
         *,
         attention: Attention | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Target ids (B, T) and memory (B, S, d_model) → logits (B, T, V)"""
-        if tgt_mask is None:
-            tgt_mask = combine_masks(causal_mask(tgt.shape[1]), padding_mask(tgt, self.config.pad_id))
-        x = self._embed(self.tgt_embedding, tgt)
+        """Target ids (B, T) and memory (B, S, d_model) → logits (B, T, V)
+
+        With a cache, tgt holds the ids after those that it has read, and a tgt_mask speaks of them all.
+        """
+        if cache is not None or tgt_mask is None:  # a cache keeps where padding is, for the next call
+            seen = self._seen(tgt, cache)
+            tgt_mask = seen if tgt_mask is None else tgt_mask
         x = self.decoder(
-            x,
+            self._embed(self.tgt_embedding, tgt, cache.length if cache else 0),
             memory,
             tgt_mask,
             memory_mask,
             weights=attention and attention.decoder,
             cross_weights=attention and attention.cross,
+            cache=cache,
         )
         logits: Tensor = self.output(x)
         return logits
 
-    def _embed(self, embedding: nn.Module, ids: Tensor) -> Tensor:
+    def _seen(self, tgt: Tensor, cache: KeyValueCache | None) -> Tensor | None:
+        """Each position sees itself and what came before, but no padding; None if nothing is hidden."""
+        padding = padding_mask(tgt, self.config.pad_id)  # (B, 1, 1, T)
+        if cache is None:
+            return combine_masks(causal_mask(tgt.shape[1]), padding)
+        (read,) = cache.extend(self, padding.mT)  # like keys of width 1: (B, 1, length + T, 1)
+        if tgt.shape[1] == 1:  # the newest position: nothing comes after it
+            return None if read.all() else read.mT
+        return combine_masks(causal_mask(tgt.shape[1], cache.length)[None], read.mT)
+
+    def _embed(self, embedding: nn.Module, ids: Tensor, past: int = 0) -> Tensor:
         x = embedding(ids)  # (B, T, d_model)
         x = x * math.sqrt(self.config.d_model) if self.config.scale_embeddings else x
-        return self.positions(x)  # type: ignore[no-any-return]
+        return self.positions(x, past)  # type: ignore[no-any-return]
