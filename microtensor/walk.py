@@ -7,7 +7,7 @@ each entry only after all of its gradients have arrived. That is the whole topol
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -44,9 +44,9 @@ class _Arrivals(dict[Any, list[Any]]):
             waiting[0] = waiting[0] + g
             waiting[1] = type(waiting[0]) is ndarray  # with create_graph it is a tensor: never in place
 
-    def merge(self, node: Any, later: Callable[[], Any]) -> Any:
+    def merge(self, node: Any, later: partial[Any]) -> Any:
         """later(), but None where it places a piece's gradient and that waits at the node now."""
-        if type(later) is not partial or later.func is not engine.registry["put_add"]:
+        if later.func is not engine.registry["put_add"]:
             return later()
         waiting = self.get(node)
         if waiting is None:
@@ -112,7 +112,8 @@ def walk(
                     continue
                 if useful is None or node in useful or node in goals:
                     if type(gradient) is not ndarray and callable(gradient):
-                        gradient = gradient() if create_graph else arrivals.merge(node, gradient)
+                        lazy = type(gradient) is partial and not create_graph
+                        gradient = arrivals.merge(node, gradient) if lazy else gradient()
                     like = node if type(node) is Entry else node.array  # type: ignore[union-attr]
                     fits = type(gradient) is ndarray and gradient.shape == like.shape
                     if fits and gradient.dtype is like.dtype:

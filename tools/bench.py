@@ -34,7 +34,7 @@ from tools.benchmarks import cases, probes  # noqa: E402
 HANDICAPS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "MICROTENSOR_NUM_THREADS")
 SAMPLE_SECONDS = 0.0003  # a sample repeats a fast call for so long: much less than a turn of the scheduler
-ROUND_SECONDS = 0.03  # for one case
+ROUND_SECONDS = 0.05  # for one case
 ROUNDS, QUICK_ROUNDS = 15, 5
 
 
@@ -89,6 +89,7 @@ def work(benchmark: str, rival: str, threads: int) -> None:
 
 
 def _seconds(call: Callable[[], object], repeats: int) -> list[float]:
+    call()  # untimed: the rival's round has emptied the caches
     samples = []
     end = time.perf_counter() + ROUND_SECONDS
     while not samples or time.perf_counter() < end:
