@@ -37,7 +37,7 @@ class Pieces(list[tuple[Any, Any]]):
             return None
         y = base.reshape(shape)
         for index, g in self:
-            place = y[index]
+            place = np.asarray(y[index])  # of a number: elsewhere
             if g.base is not base or place.strides != g.strides or place.ctypes.data != g.ctypes.data:
                 return None
         return y

@@ -351,6 +351,12 @@ def test_gradients_that_lie_in_one_array_already_are_joined_without_a_copy(rng):
     np.testing.assert_array_equal(part, whole)
 
 
+def test_the_only_element_is_a_piece():
+    x, g = leaf(np.ones(1)), mt.tensor([3.0])
+    x[0].backward(g[0])
+    assert x.grad.tolist() == [3.0]
+
+
 def test_the_gradients_of_all_pieces_share_one_array(monkeypatch):
     made = []
     forward = ops.put_add.forward
