@@ -7,12 +7,16 @@ from hypothesis import strategies as st
 
 import microtensor as mt
 from models import (
+    GPT,
+    GPTConfig,
     KeyValueCache,
     MultiHeadAttention,
     Transformer,
     TransformerConfig,
     causal_mask,
     combine_masks,
+    generate,
+    greedy_decode,
     padding_mask,
 )
 
@@ -27,6 +31,15 @@ def translator(seed=0, **options):
     mt.manual_seed(seed)
     model = Transformer(TransformerConfig(9, 7, **{**SMALL, "dropout": 0.0, **options})).double().eval()
     for p in model.parameters():  # far from the small initial weights, every part matters
+        p.data = p.data + 0.3 * mt.randn_like(p)
+    return model
+
+
+def gpt(seed=0, **options):
+    mt.manual_seed(seed)
+    sizes = {"block_size": 12, "vocab_size": 7, "n_layer": 2, "n_head": 2, "n_embd": 8}
+    model = GPT(GPTConfig(**{**sizes, **options})).double()
+    for p in model.parameters():
         p.data = p.data + 0.3 * mt.randn_like(p)
     return model
 
@@ -175,3 +188,78 @@ def test_a_cache_refuses_what_it_cannot_keep():
             ValueError, match=r"a mask of shape \(2, 2\) .* \(2, 2, 2, 6\): .* 2 queries and 6 keys"
         ):
             model.decode(tgt[:, :2], memory, causal_mask(2), cache=cache)
+
+
+# --- greedy and drawn ---------------------------------------------------------------------------------------
+
+OPTIONS = [
+    {},
+    {"temperature": 0.0},
+    {"top_k": 3},
+    {"top_p": 0.6},
+    {"temperature": 2.0, "top_k": 5, "top_p": 0.9},
+    {"eos_id": 4},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("seed", range(4))
+def test_drawn_translations_are_the_same_with_and_without_the_cache(options, seed):
+    model, src = translator(seed), tokens(seed, 0, 9, 4, 5)
+    drawn = [
+        generate(model, src, 9, use_cache=cached, generator=mt.Generator().manual_seed(seed), **options)
+        for cached in (True, False)
+    ]
+    assert drawn[0].tolist() == drawn[1].tolist()
+    end = options.get("eos_id", 2)
+    for row in drawn[0].tolist():
+        if end in row:
+            assert not any(row[row.index(end) + 1 :])
+
+
+def test_tokens_are_drawn_from_the_models_own_distribution():
+    model, src = translator(), tokens(0, 3, 9, 1, 5)
+    logits = model(src, mt.tensor([[1]])).detach()[0, 0]
+    rows = generate(model, src.expand(4000, 5), 1, temperature=0.7, generator=mt.Generator().manual_seed(1))
+    shares = np.bincount(rows.numpy()[:, 0], minlength=7) / 4000
+    # five standard deviations of a share of 4,000
+    np.testing.assert_allclose(shares, (logits / 0.7).softmax(-1).array, rtol=0, atol=0.04)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy_decoding_is_generation_at_temperature_zero(seed):
+    src = tokens(seed, 0, 7, 3, 4)
+    for model in (translator(seed), gpt(seed)):
+        for cached in (True, False):
+            found = greedy_decode(model, src, 6, eos_id=2, use_cache=cached)
+            assert found.tolist() == generate(model, src, 6, temperature=0.0, eos_id=2).tolist()
+    assert greedy_decode(gpt(), src).shape == (3, 12)  # up to block_size
+    assert greedy_decode(gpt(), src, 0).tolist() == src.tolist()
+    assert greedy_decode(translator(), src, 0).shape == (3, 0)
+
+
+def test_a_source_is_encoded_once_and_every_position_is_read_once():
+    model, lengths = translator(), []
+    model.encoder.register_forward_hook(lambda *_: lengths.append("source"))
+    model.decoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
+    generate(model, tokens(0, 3, 9, 2, 5), 4, eos_id=-1)  # which is never drawn
+    assert lengths == ["source", 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda: generate(translator(), tokens(0, 3, 9, 2, 5), 32), ValueError,
+         r"^generate: max_new_tokens is 32; choose 0 … 31, below the model's max_len"),
+        (lambda: greedy_decode(translator(), tokens(0, 3, 9, 2, 5), -1), ValueError,
+         r"^greedy_decode: max_len is -1; choose 0 … 31"),
+        (lambda: greedy_decode(gpt(), tokens(0, 3, 7, 2, 5), -1), ValueError,
+         r"^greedy_decode: max_len is -1; make it at least 0"),
+        (lambda: greedy_decode(translator(), tokens(0, 3, 9, 5)), ValueError,
+         r"^greedy_decode: idx has shape \(5,\); give \(B, T\)"),
+        (lambda: generate(gpt(), [[1, 2]], 3), TypeError, "^generate: idx is list; give token ids"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_decoded_is_refused(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call()

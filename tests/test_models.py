@@ -206,7 +206,7 @@ def test_errors_carry_the_values_and_the_cure():
         FeedForward(4, 8, "swish")
     with pytest.raises(ValueError, match="norm is 'sandwich'; choose"):
         EncoderLayer(4, 2, 8, norm="sandwich")
-    with pytest.raises(ValueError, match="max_len is 16; choose 1 … 15"):
+    with pytest.raises(ValueError, match="max_len is 16; choose 0 … 15"):
         greedy_decode(small_model(), ids([5]), max_len=16)
 
 
