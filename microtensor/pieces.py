@@ -35,6 +35,8 @@ class Pieces(list[tuple[Any, Any]]):
         base = self[0][1].base
         if type(base) is not np.ndarray or base.size != math.prod(shape) or not base.flags.carray:
             return None
+        if base.dtype != self[0][1].dtype:
+            return None
         y = base.reshape(shape)
         for index, g in self:
             place = np.asarray(y[index])  # of a number: elsewhere

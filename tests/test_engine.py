@@ -346,13 +346,16 @@ def test_gradients_that_lie_in_one_array_already_are_joined_without_a_copy(rng):
     assert not ours
     swapped = Pieces([(index(0), whole[:, 1]), (index(1), whole[:, 0])]).joined(whole)[0]
     np.testing.assert_array_equal(swapped, whole[:, ::-1])
+    bits = np.arange(24).reshape(3, 2, 4)  # not the numbers that its pieces show
+    shown = Pieces([(index(i), bits[:, i].view(np.float64)) for i in range(2)]).joined(whole)[0]
+    np.testing.assert_array_equal(shown, bits.view(np.float64))
     part = Pieces([(index(0), whole[:, 0]), (index(1), whole[:, 1].copy())]).joined(whole)[0]
     assert not np.shares_memory(part, whole)
     np.testing.assert_array_equal(part, whole)
 
 
 def test_the_only_element_is_a_piece():
-    x, g = leaf(np.ones(1)), mt.tensor([3.0])
+    x, g = leaf(np.ones(1)), mt.tensor(np.array([3.0]))
     x[0].backward(g[0])
     assert x.grad.tolist() == [3.0]
 
