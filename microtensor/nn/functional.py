@@ -85,7 +85,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Source: PyTorch's linear; the lecture's projections Q = X W^Q, with W^Q = Wᵀ.
     """
     check_tensors("linear", input=input, weight=weight, bias=weight if bias is None else bias)
-    if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+    if weight.array.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         found = None if bias is None else bias.shape
         raise ValueError(f"linear: weight {weight.shape}, bias {found}; make them (out, in) and (out,)")
     return ops.linear(input, weight, bias)  # type: ignore[no-any-return]
@@ -176,11 +176,13 @@ def _ends_in(who: str, input: Tensor, normalized_shape: Sequence[int]) -> tuple[
 
 def _check_affine(who: str, input: Tensor, shape: tuple[int, ...], **parts: Tensor | None) -> None:
     for name, part in parts.items():
-        if part is not None:
+        if part is None:
+            continue
+        if not isinstance(part, Tensor):
             check_tensors(who, **{name: part})
-        if part is not None and part.shape != shape:
+        if part.array.shape != shape:
             raise ValueError(f"{who}: {name} has shape {part.shape}, not {shape}; make it normalized_shape")
-        if part is not None and part.dtype != input.dtype:
+        if part.array.dtype != input.array.dtype:
             raise TypeError(f"{who}: input {input.dtype} and {name} {part.dtype} differ; convert one")
 
 
