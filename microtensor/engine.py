@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 from weakref import ref as weak
 
@@ -56,7 +57,8 @@ PLACES = ["inputs[{}]", "y", "residuals[{}]", "getattr(inputs[{}], 'shape', ())"
 PLACES += ["tuple(inputs)", "tuple([x.shape for x in inputs])"]
 
 
-def _picker(places: Iterable[str]) -> Any:
+@cache
+def _picker(*places: str) -> Any:
     """Picks what lies there, all at once: compiled, since every op on the tape asks."""
     return eval(f"lambda y, inputs, residuals: ({''.join(map('{},'.format, places))})")
 
@@ -100,7 +102,7 @@ class Op:
         self.kept: list[str] = []  # what an entry saves, by the names of the VJP's parameters,
         self.plan: list[tuple[int, int]] = []  # and where it is found
         self.vjp_params: frozenset[str] = frozenset()
-        self.take = self.versions = _picker(())  # it all, and the versions of the inputs among it
+        self.take = self.versions = _picker()  # it all, and the versions of the inputs among it
         self.keeps_output = self.keeps_inputs = self.keeps_arrays = False
 
     def __repr__(self) -> str:
@@ -115,11 +117,11 @@ class Op:
         self.plan = [self._keep(name) for name in self.kept]
         self.vjp_params = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         kinds = {kind for kind, _ in self.plan}
-        self.take = _picker(PLACES[kind].format(i) for kind, i in self.plan)
+        self.take = _picker(*(PLACES[kind].format(i) for kind, i in self.plan))
         version = "inputs[{0}].version, inputs[{0}].version[0]"
         several = "*(v for x in inputs for v in (x.version, x.version[0]))"
         versions = [version.format(i) for kind, i in self.plan if kind == INPUT]
-        self.versions = _picker([several] if ALL_INPUTS in kinds else versions)
+        self.versions = _picker(*([several] if ALL_INPUTS in kinds else versions))
         self.keeps_output, self.keeps_inputs = OUTPUT in kinds, bool(kinds & {INPUT, ALL_INPUTS})
         self.keeps_arrays = bool(kinds & {INPUT, OUTPUT, RESIDUAL, ALL_INPUTS})
         self.vjp_function = function
@@ -208,8 +210,7 @@ class Op:
                 raise
             y = self.forward(*arrays, **params)
         y, residuals = y if self.residuals else (y, None)
-        if type(y) is not ndarray:  # NumPy turns 0-d results into scalars
-            y = np.asarray(y)
+        y = y if type(y) is ndarray else np.asarray(y)  # NumPy turns 0-d results into scalars
         result = make(y, None, args[0] if self.view and memory.shares(y, arrays[0]) else None)
         if needed and y.dtype.kind == "f":
             if self.keeps_inputs:
