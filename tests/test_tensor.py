@@ -224,6 +224,45 @@ def test_reshape_copies_where_memory_does_not_allow_a_view_and_view_refuses():
     assert x.contiguous().view(-1).tolist() == [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
 
 
+# what PyTorch computes into row-major memory, wherever its input lies
+ROW_MAJOR = {
+    "x[:, i]": lambda x, i: x[:, i],
+    "x[..., i]": lambda x, i: x[..., i],
+    "x[0, :, i]": lambda x, i: x[0, :, i],
+    "x[:, i, i]": lambda x, i: x[:, i, i],
+    "x[:, mask]": lambda x, i: x[:, mt.tensor([True, False, True, True])],
+    "x[mask]": lambda x, i: x[x > 3.0],
+    "index_select": lambda x, i: x.index_select(1, i),
+    "index_copy": lambda x, i: x.index_copy(1, i, mt.ones(3, 3, 3)),
+    "repeat_interleave": lambda x, i: x.repeat_interleave(2, 1),
+    "gather": lambda x, i: x.gather(1, mt.zeros(3, 3, 3, dtype=mt.int64).permute(2, 0, 1)),
+    "take_along_dim": lambda x, i: x.take_along_dim(i.reshape(1, 3, 1), 1),
+    "scatter": lambda x, i: x.scatter(1, i.reshape(1, 3, 1).expand(3, 3, 3), 1.0),
+    "masked_select": lambda x, i: x.masked_select(x > 3.0),
+    "masked_fill": lambda x, i: x.masked_fill(x > 3.0, 0.0),
+    "topk": lambda x, i: x.topk(2, 1).values,
+    "topk's indices": lambda x, i: x.topk(2, 1).indices,
+    "sort": lambda x, i: x.sort(1, descending=True).values,
+    "sort's indices": lambda x, i: x.sort(1, descending=True).indices,
+    "roll": lambda x, i: x.roll(1, 0),
+    "cat": lambda x, i: mt.cat([x, x], 1),
+    "stack": lambda x, i: mt.stack([x, x], 1),
+    "tril": lambda x, i: x.tril(),
+    "ravel": lambda x, i: x[0, :, 0].ravel(),
+    "nonzero": lambda x, i: x.nonzero(as_tuple=True)[0],
+    "multinomial": lambda x, i: (x[0] + 1.0).multinomial(2),
+}
+
+
+@pytest.mark.parametrize("name", ROW_MAJOR)
+@pytest.mark.parametrize("axes", [(0, 1, 2), (0, 2, 1), (2, 1, 0)])
+def test_the_result_of_picking_and_joining_lies_in_row_major_order(name, axes):
+    x = mt.arange(60.0).reshape([(3, 4, 5)[axes.index(a)] for a in range(3)]).permute(axes)  # (3, 4, 5)
+    y = ROW_MAJOR[name](x[..., :3], mt.tensor([2, 0, 1]))
+    assert y.is_contiguous()
+    assert y.view(-1).tolist() == y.reshape(-1).tolist()
+
+
 @given(
     data=st.data(),
     shape=hnp.array_shapes(max_dims=3, max_side=4),

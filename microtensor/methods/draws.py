@@ -120,4 +120,4 @@ class Draws:
             with np.errstate(divide="ignore"):
                 rings = rng.standard_exponential(weights.shape) / weights
             ids = np.argsort(rings, axis=-1, kind="stable")[:, :num_samples]
-        return engine.make(ids.reshape(*self.shape[:-1], num_samples), None, None)
+        return engine.make(np.array(ids.reshape(*self.shape[:-1], num_samples), order="C"), None, None)

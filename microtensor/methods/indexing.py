@@ -263,7 +263,7 @@ class Indexing:
         Source: torch.nonzero.
         """
         if as_tuple:
-            return tuple(engine.make(a, None, None) for a in np.nonzero(np.atleast_1d(self.array)))
+            return tuple(engine.make(a.copy(), None, None) for a in np.nonzero(np.atleast_1d(self.array)))
         return engine.make(np.argwhere(self.array), None, None)
 
 

@@ -107,7 +107,8 @@ class Parts:
             raise ValueError(f"{who}: a tensor of shape {self.shape} is no matrix; give at least 2 axes")
         rows, columns = self.shape[-2:]
         keep = np.tri(rows, columns, as_integer(who, "diagonal", diagonal) - upper, dtype=bool) != upper
-        return ops.where(engine.make(keep, None, None), self, False if self.dtype == np.bool_ else 0)
+        nothing = False if self.dtype == np.bool_ else 0
+        return ops.where(engine.make(keep, None, None), self, nothing).contiguous()
 
     def flip(self: Any, *dims: Any) -> Tensor:
         """Backwards along the axes dims, copied.

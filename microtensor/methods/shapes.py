@@ -289,13 +289,13 @@ class Shapes(Parts):
         return ops.expand(self, shape=shape)
 
     def ravel(self: Any) -> Tensor:
-        """The elements in row-major order along one axis: a view where memory allows.
+        """The elements in row-major order along one axis: a view where they lie so.
 
         Shapes: any → (N,)
         Raises: TypeError, as a function, for what is no tensor.
         Source: torch.ravel.
         """
-        return self.reshape(-1)
+        return self.reshape(-1).contiguous()
 
     def broadcast_to(self: Any, shape: Sequence[int]) -> Tensor:
         """Broadcast to a shape, without a copy.

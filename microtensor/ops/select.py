@@ -80,7 +80,7 @@ def where_samples(rng):
 @op("masked_fill", label="fill", broadcasts=True, promotes=slice(0, 1))
 def masked_fill(x, mask, *, value):
     """y = value where mask, else x          gradient: 0 where mask, else g"""
-    return np.where(mask, np.asarray(value, x.dtype), x)
+    return np.asarray(np.where(mask, np.asarray(value, x.dtype), x), order="C")
 
 
 @masked_fill.vjp

@@ -96,7 +96,7 @@ def flip_samples(rng):
 @op("cat", label="concat", promotes=slice(None))
 def cat(*xs, axis):
     """The inputs one after the other along an axis          gradient: the slice of g that came from each"""
-    return np.concatenate(xs, axis=axis)
+    return np.asarray(np.concatenate(xs, axis=axis), order="C")  # NumPy keeps an order that all of them have
 
 
 @cat.vjp
@@ -124,7 +124,9 @@ def cat_samples(rng):
 @op("getitem", label="index", view=True)
 def getitem(x, *, index):
     """y = x[index], as NumPy indexes          gradient: g added up where it came from (repeated too)"""
-    return x[_basic(index)] if is_basic(index) else x[index]
+    if is_basic(index):
+        return x[_basic(index)]
+    return np.asarray(x[index], order="C")  # NumPy lays the picked axes outermost: view(-1) would fail
 
 
 @getitem.vjp
@@ -158,7 +160,7 @@ def put_add_vjp(g, *, index):
 @op("setitem", label="assign", broadcasts=True, promotes=None)
 def setitem(x, value, *, index):
     """y = x, but y[index] = value          gradient: g with 0 at index, g[index]"""
-    y = np.array(x)
+    y = np.array(x, order="C")
     assign(y, index, value)
     return y
 
