@@ -52,6 +52,19 @@ def test_a_parameter_without_gradient_neither_moves_nor_decays(kind):
     assert p.array[0] != 2.0
 
 
+@pytest.mark.parametrize("options", [{}, {"amsgrad": True}, {"foreach": True}], ids=str)
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+def test_where_no_parameter_has_a_gradient_nothing_moves(kind, options):
+    known = inspect.signature(kind).parameters
+    p = leaf([2.0])
+    optimizer = kind([p], lr=0.1, **{name: value for name, value in options.items() if name in known})
+    optimizer.step()
+    nn.utils.clip_grad_norm_([p], 1.0)
+    nn.utils.clip_grad_value_([p], 1.0)
+    assert p.tolist() == [2.0]
+    assert not optimizer.state
+
+
 def test_a_parameter_listed_twice_is_stepped_once():
     p = leaf([0.0])
     optimizer = optim.SGD([p, p], lr=0.1)

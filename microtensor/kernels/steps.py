@@ -224,7 +224,7 @@ def scale(arrays: Sequence[Array], factor: float) -> None:
 
     Shapes: g (...) of any shapes and layouts
     """
-    found = table((arrays,), 1) if arrays else None
+    found = table((arrays,), 1)
     if found is not None:
         run(0.1 * found.sizes.sum(), *_scale_all, *found, factor)
     else:

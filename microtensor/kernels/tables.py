@@ -140,10 +140,11 @@ def _locate_plain(
 
 
 def table(roles: Sequence[Sequence[Array]], written: int) -> Table | None:
-    """Where the arrays are; None unless kernels can take them as they are: of one dtype, those of a column of
-    one shape, C-contiguous, and those of the first `written` roles writable and nowhere shared.
+    """Where the arrays are; None unless kernels can take them as they are: at least one, of one dtype, those of
+    a column of one shape, C-contiguous, and those of the first `written` roles writable and nowhere shared.
     """
-    like, n = _LIKE.get(roles[0][0].dtype), len(roles[0])
+    n = len(roles[0])
+    like = _LIKE.get(roles[0][0].dtype) if n else None
     if like is None:
         return None
     at, sizes, first = np.empty((len(roles), n), np.int64), np.empty(n, np.int64), np.zeros(n + 1, np.int64)
