@@ -140,8 +140,8 @@ def _locate_plain(
 
 
 def table(roles: Sequence[Sequence[Array]], written: int) -> Table | None:
-    """Where the arrays are; None unless kernels can take them as they are: some, of one dtype, those of a column
-    of one shape, C-contiguous, and those of the first `written` roles writable and nowhere shared.
+    """Where the arrays are; None unless kernels can take them as they are: some, of one dtype, each column of
+    one shape, C-contiguous, and those of the first `written` roles writable and nowhere shared.
     """
     n = len(roles[0])
     like = _LIKE.get(roles[0][0].dtype) if n else None
