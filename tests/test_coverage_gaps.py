@@ -94,6 +94,84 @@ REFUSALS = {
 }
 
 
+def attend(*shapes, **options):
+    return F.scaled_dot_product_attention(*map(mt.ones, shapes), **options)
+
+
+def sequence(schedules):
+    optimiser = sgd()
+    steps = [lr_scheduler.StepLR(optimiser, 1) for _ in range(schedules)]
+    return lr_scheduler.SequentialLR(optimiser, steps, [*range(1, schedules)])
+
+
+BY_NAME = {  # call → error, what it says
+    "exp([1.0])": (TypeError, "exp: takes a tensor, not list"),
+    "meshgrid(ones(2), indexing='yx')": (ValueError, "indexing is 'yx'"),
+    "meshgrid(ones(2, 2))": (ValueError, "give vectors of one dtype"),
+    "searchsorted(tensor(1.0), ones(2))": (ValueError, "sorted_sequence is a 0-d tensor"),
+    "searchsorted(ones(2, 3), ones(3, 3))": (ValueError, "make all axes but the last equal"),
+    "addmm(ones(3, 3), ones(2, 2), ones(2, 2))": (ValueError, "does not broadcast to the product's"),
+    "einsum('ii->i', ones(1, 3))": (ValueError, "has several lengths in one operand"),
+    "zeros(2**70)": (ValueError, "fits into no memory"),
+    "ones(2).uniform_(1.0, 0.0)": (ValueError, "low 1.0 lies above to 0.0"),
+    "ones(2).exponential_(0.0)": (ValueError, "lambd is 0.0; make it larger than 0"),
+    "ones(2, 2).diagonal(0, 1, -1)": (ValueError, "dim1 1 and dim2 -1 are one axis"),
+    "ones(2).trace()": (ValueError, r"shape \(2,\) is no matrix"),
+    "ones(2).add([1], alpha=2)": (TypeError, "add: list is no operand"),
+    "'a' - ones(2)": (TypeError, "unsupported operand"),
+    "'a' @ ones(2, 2)": (TypeError, "unsupported operand"),
+    "zeros(2).long().masked_fill(ones(2).bool(), ones((), requires_grad=True))": (
+        RuntimeError,
+        "int64 carries no gradient to value",
+    ),
+    "F.layer_norm(ones(2, 3), 3)": (TypeError, "normalized_shape is 3; give the lengths in a tuple"),
+    "F.layer_norm(ones(2, 3), (3,), ones(3).double())": (TypeError, "weight float64 differ; convert one"),
+    "F.cosine_similarity(ones(2, 3), ones(2, 4))": (ValueError, "do not broadcast"),
+    "F.one_hot(ones(0).long())": (ValueError, "holds no class to count from"),
+    "F.softplus(ones(2), beta='1')": (TypeError, "beta is '1'; give a number"),
+    "F.cross_entropy(ones(2, 3), ones(2))": (ValueError, "a floating target has the input's shape"),
+    "F.nll_loss(ones(2, 3), ones(2))": (TypeError, "the target is float32"),
+    "F.nll_loss(ones(2, 3), ones(2).long(), ones(2))": (ValueError, r"weight \(2,\) for 3 classes"),
+    "F.nll_loss(ones(2, 3), ones(2).long(), ones(3).double())": (TypeError, "weight float64 differ"),
+    "attend((2, 2), (2, 2), (2, 2), dropout_p=1.5)": (ValueError, "dropout_p is 1.5"),
+    "attend((2,), (2, 2), (2, 2))": (ValueError, "each needs two axes at least"),
+    "attend((2, 3), (2, 2), (2, 2))": (ValueError, "query and key differ in width"),
+    "attend((2, 2), (2, 2), (3, 2))": (ValueError, "key and value differ in length"),
+    "attend((2, 2, 2), (3, 2, 2), (3, 2, 2))": (ValueError, "axes before the last two must be equal or 1"),
+    "sequence(2).load_state_dict(sequence(3).state_dict())": (ValueError, "3 schedulers, not 2"),
+}
+
+
+@pytest.mark.parametrize("call", BY_NAME)
+def test_a_call_that_does_not_fit_is_refused_in_words_that_lead_on(call):
+    error, words = BY_NAME[call]
+    names = {"F": F, "attend": attend, "sequence": sequence}
+    with pytest.raises(error, match=words):
+        eval(call, {**vars(mt), **names})
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_a_search_in_several_rows_is_one_in_each(right, rng):
+    rows, x = np.sort(rng.integers(0, 9, (2, 3, 5)), -1), rng.integers(0, 9, (2, 3, 4))
+    found = mt.searchsorted(mt.tensor(rows), mt.tensor(x), right=right)
+    each = [mt.searchsorted(mt.tensor(r), mt.tensor(v), right=right).tolist()
+            for r, v in zip(rows.reshape(6, 5), x.reshape(6, 4), strict=True)]  # fmt: skip
+    assert found.reshape(6, 4).tolist() == each
+    assert each[0] == [int((rows[0, 0] <= v if right else rows[0, 0] < v).sum()) for v in x[0, 0]]
+
+
+@pytest.mark.parametrize(("x", "y"), [([-5, 5], [-2, 2]), ([-5.0, 5.0], [-2.0, 2.0])])
+def test_a_quotient_is_cut_towards_zero(x, y):
+    assert mt.tensor(x).div(2, rounding_mode="trunc").tolist() == y
+
+
+def test_lists_of_parameters_and_the_device_print_themselves():
+    assert repr(nn.ParameterList([mt.ones(2), mt.ones(2)])) == (
+        "ParameterList(\n  (0-1): 2 x Parameter float32(2,)\n)"
+    )
+    assert repr(mt.device("cpu")) == "device(type='cpu')"
+
+
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_cannot_be_meant_is_refused(case):
     call, error, words = REFUSALS[case]
