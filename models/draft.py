@@ -58,8 +58,8 @@ class Draft:
         return mt.from_numpy(self.text[:, first if self.cache is None else self.cache.length : self.end])
 
     def append(self, tokens: Tensor) -> None:
-        """One token (N,) for each row."""
-        self.text[:, self.end] = tokens.numpy()
+        """One token (N, 1) for each row."""
+        self.text[:, self.end : self.end + 1] = tokens.numpy()
         self.end += 1
 
     def result(self) -> Tensor:

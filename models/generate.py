@@ -67,17 +67,18 @@ def greedy_decode(
     """
     with evaluating(model):
         draft = begin("greedy_decode", model, src, ("max_len", max_len), use_cache, eos_id)
-        return _write(draft, lambda logits: logits.argmax(-1))
+        return _write(draft, lambda logits: logits.argmax(-1, keepdim=True))
 
 
 def _write(draft: Draft, choose: Callable[[Tensor], Tensor]) -> Tensor:
     """Fill the draft with what `choose` makes of the logits, until it is full or every row has ended."""
-    ended = mt.zeros(len(draft.text), dtype=mt.bool)
+    ended = mt.zeros(len(draft.text), 1, dtype=mt.bool)
     while draft.end < draft.limit and not (draft.eos_id is not None and ended.all()):
-        token = choose(draft.logits()).masked_fill(ended, draft.filler)  # (B,)
-        draft.append(token)
+        token = choose(draft.logits())  # (B, 1)
         if draft.eos_id is not None:
+            token = token.masked_fill(ended, draft.filler)
             ended = ended | (token == draft.eos_id)
+        draft.append(token)
     return draft.result()
 
 
@@ -95,16 +96,16 @@ def _check_sampling(n: int, temperature: float, top_k: int | None, top_p: float 
 def _draw(
     logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: Generator | None
 ) -> Tensor:
-    """(B, V) → (B,): one token a row."""
+    """(B, V) → (B, 1): one token a row."""
     if temperature == 0:
-        return logits.argmax(-1)
+        return logits.argmax(-1, keepdim=True)
     logits = logits / temperature
     if top_k is not None and top_k < logits.shape[-1]:
         kept = logits.topk(top_k, dim=-1).values
         logits = logits.masked_fill(logits < kept[:, -1:], -math.inf)
     if top_p is not None and top_p < 1:
         logits = _nucleus(logits, top_p)
-    return logits.softmax(-1).multinomial(1, generator=generator)[:, 0]
+    return logits.softmax(-1).multinomial(1, generator=generator)
 
 
 def _nucleus(logits: Tensor, top_p: float) -> Tensor:
