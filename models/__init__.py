@@ -1,6 +1,7 @@
 """The Transformer of the paper and the lecture, built of microtensor's public names."""
 
 from models.attention import MultiHeadAttention, scaled_dot_product_attention
+from models.beam import Beams, beam_search
 from models.cache import KeyValueCache
 from models.generate import generate, greedy_decode
 from models.gpt import GPT, GPTConfig
@@ -20,6 +21,7 @@ from models.transformer import (
 __all__ = [
     "GPT",
     "Attention",
+    "Beams",
     "Decoder",
     "DecoderLayer",
     "Encoder",
@@ -31,6 +33,7 @@ __all__ = [
     "PositionalEncoding",
     "Transformer",
     "TransformerConfig",
+    "beam_search",
     "causal_mask",
     "combine_masks",
     "explain_mask",

@@ -142,6 +142,9 @@ def begin(
         )
     name, n = room
     config = model.config
+    V = config.tgt_vocab_size if translates else config.vocab_size
+    if eos_id is not None and not 0 <= eos_id < V:
+        raise ValueError(f"{who}: eos_id is {eos_id}; give the id of one of the {V} tokens, or leave it out")
     if translates:
         n = config.max_len - 1 if n is None else n
         if not 0 <= n < config.max_len:

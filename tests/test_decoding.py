@@ -1,5 +1,8 @@
 """Decoding: cached equals uncached however the text is cut; greedy, drawn and beam search do as they say."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +16,7 @@ from models import (
     MultiHeadAttention,
     Transformer,
     TransformerConfig,
+    beam_search,
     causal_mask,
     combine_masks,
     generate,
@@ -29,7 +33,8 @@ seeds = st.integers(0, 2**32 - 1)
 
 def translator(seed=0, **options):
     mt.manual_seed(seed)
-    model = Transformer(TransformerConfig(9, 7, **{**SMALL, "dropout": 0.0, **options})).double().eval()
+    sizes = {"src_vocab_size": 9, "tgt_vocab_size": 7, "dropout": 0.0, **SMALL, **options}
+    model = Transformer(TransformerConfig(**sizes)).double().eval()
     for p in model.parameters():  # far from the small initial weights, every part matters
         p.data = p.data + 0.3 * mt.randn_like(p)
     return model
@@ -242,8 +247,8 @@ def test_a_source_is_encoded_once_and_every_position_is_read_once():
     model, lengths = translator(), []
     model.encoder.register_forward_hook(lambda *_: lengths.append("source"))
     model.decoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
-    generate(model, tokens(0, 3, 9, 2, 5), 4, eos_id=-1)  # which is never drawn
-    assert lengths == ["source", 1, 1, 1, 1]
+    drawn = generate(model, tokens(0, 3, 9, 2, 5), 4, generator=mt.Generator().manual_seed(0))
+    assert lengths == ["source", *[1] * drawn.shape[1]]
 
 
 @pytest.mark.parametrize(
@@ -258,8 +263,220 @@ def test_a_source_is_encoded_once_and_every_position_is_read_once():
         (lambda: greedy_decode(translator(), tokens(0, 3, 9, 5)), ValueError,
          r"^greedy_decode: idx has shape \(5,\); give \(B, T\)"),
         (lambda: generate(gpt(), [[1, 2]], 3), TypeError, "^generate: idx is list; give token ids"),
+        (lambda: generate(gpt(), tokens(0, 3, 7, 2, 5), 3, eos_id=7), ValueError,
+         "^generate: eos_id is 7; give the id of one of the 7 tokens"),
+        (lambda: beam_search(translator(), tokens(0, 3, 9, 2, 5), 0), ValueError,
+         "^beam_search: beam_size is 0, n_best 1; make them at least 1"),
+        (lambda: beam_search(translator(), tokens(0, 3, 9, 2, 5), 3, n_best=4), ValueError,
+         "^beam_search: beam_size is 3, n_best 4; .* no more than beam_size"),
+        (lambda: beam_search(translator(), tokens(0, 3, 9, 2, 5), length_penalty=-1.0), ValueError,
+         "^beam_search: length_penalty is -1.0; make it finite and at least 0"),
+        (lambda: beam_search(translator(), tokens(0, 3, 9, 2, 5), max_len=32), ValueError,
+         "^beam_search: max_len is 32; choose 0 … 31"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_decoded_is_refused(call, kind, text):
     with pytest.raises(kind, match=text):
         call()
+
+
+# --- beam search --------------------------------------------------------------------------------------------
+
+EOS = 2
+
+
+def next_log_probs(model, given_ids, text):
+    """log P of each next token after a text, by one call of the uncached model; given: source or prompt."""
+    with mt.no_grad():
+        if isinstance(model, GPT):
+            logits, _ = model(mt.tensor([[*given_ids, *text]]))
+        else:
+            logits = model(mt.tensor([given_ids]), mt.tensor([[1, *text]]))
+    return logits[0, -1].log_softmax(-1).array
+
+
+def lp(length, alpha):
+    """Wu et al. 2016, eq. 14"""
+    return (5 + length) ** alpha / (5 + 1) ** alpha
+
+
+def reference_beam(model, given_ids, K, alpha, limit, V):
+    """The K best [(score, log P, text)], one text at a time; nothing is cut short."""
+    beam = [(0.0, 0.0, ())]
+    for _ in range(limit):
+        ways = []
+        for score, log_p, text in beam:
+            if text and text[-1] == EOS:
+                ways.append((score, log_p, text))
+                continue
+            following = next_log_probs(model, given_ids, text)
+            for token in range(V):
+                total = log_p + following[token]
+                ways.append((total / lp(len(text) + 1, alpha), total, (*text, token)))
+        beam = sorted(ways, key=lambda way: -way[0])[:K]
+    return beam
+
+
+def every_text(model, given_ids, alpha, limit, V):
+    """All texts that end within the limit or fill it: [(score, log P, text)], the best first."""
+    found = []
+    for length in range(1, limit + 1):
+        for text in itertools.product(range(V), repeat=length):
+            ended = text[-1] == EOS
+            if EOS in text[:-1] or (length < limit and not ended):
+                continue
+            log_p = sum(next_log_probs(model, given_ids, text[:i])[t] for i, t in enumerate(text))
+            found.append((log_p / lp(length, alpha), log_p, text))
+    return sorted(found, key=lambda way: -way[0])
+
+
+def texts_of(beams, b, skip):
+    """[(score, log P, text)] of one item; what stands behind a text is filling."""
+    found = []
+    for n, length in enumerate(beams.lengths[b].tolist()):
+        row = beams.ids[b, n].tolist()[skip:]
+        found.append((beams.scores[b, n].item(), beams.log_probs[b, n].item(), tuple(row[:length])))
+        assert set(row[length:]) <= {0 if skip == 0 else EOS}
+    return found
+
+
+def assert_same_texts(found, want):
+    assert [text for *_, text in found] == [text for *_, text in want]
+    np.testing.assert_allclose([f[:2] for f in found], [w[:2] for w in want], rtol=1e-11)
+
+
+def models_of(seed, V):
+    """Both kinds, for V tokens: the model, and how many columns of its ids were given to it."""
+    return [(translator(seed, tgt_vocab_size=V), 0), (gpt(seed, vocab_size=V, block_size=16), 3)]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_beam_as_wide_as_there_are_texts_ranks_them_all(seed, alpha):
+    V, limit = 4, 3
+    n_texts = 1 + 3 + 9 + 27  # ended after 1, 2 and 3 tokens, or full
+    src = tokens(seed, 0, 4, 2, 3)
+    for model, skip in models_of(seed, V):
+        beams = beam_search(model, src, n_texts, alpha, limit, n_best=n_texts, eos_id=EOS)
+        for b in range(2):
+            want = every_text(model, src[b].tolist(), alpha, limit, V)
+            assert len(want) == n_texts
+            assert_same_texts(texts_of(beams, b, skip), want)
+
+
+@given(seed=st.integers(0, 50), K=st.integers(1, 7), alpha=st.sampled_from([0.0, 0.6, 3.0]),
+       limit=st.integers(1, 7), n_best=st.integers(1, 7), cached=st.booleans())  # fmt: skip
+def test_a_batch_of_beams_is_the_textbooks_beam_of_each_item(seed, K, alpha, limit, n_best, cached):
+    """The batch and the stop when nothing can change any more take nothing away."""
+    V, n_best = 5, min(n_best, K)
+    src = tokens(seed, 0, 5, 3, 3)
+    for model, skip in models_of(seed, V):
+        beams = beam_search(model, src, K, alpha, limit, n_best=n_best, eos_id=EOS, use_cache=cached)
+        for b in range(3):
+            want = reference_beam(model, src[b].tolist(), K, alpha, limit, V)[:n_best]
+            assert_same_texts(texts_of(beams, b, skip)[: len(want)], want)
+
+
+@given(seed=seeds, alpha=st.sampled_from([0.0, 0.6, 3.0]))
+def test_a_beam_of_one_is_greedy_decoding(seed, alpha):
+    src = tokens(seed, 0, 7, 3, 4)
+    for model in (translator(seed % 50), gpt(seed % 50)):
+        beams = beam_search(model, src, 1, alpha, 8, eos_id=EOS)
+        assert beams.ids[:, 0].tolist() == greedy_decode(model, src, 8, eos_id=EOS).tolist()
+
+
+def test_a_wider_beam_finds_what_greedy_decoding_misses():
+    """Not always, but often, and at no other time something worse by much: or it would not be searching."""
+    gains = []
+    for seed in range(12):
+        model, src = translator(seed), tokens(seed, 3, 9, 2, 4)
+        narrow, wide = (beam_search(model, src, K, 0.0, 6).log_probs.array for K in (1, 6))
+        gains += (wide - narrow).ravel().tolist()
+    assert sum(g > 1e-9 for g in gains) >= 5
+    assert np.mean(gains) > 0
+
+
+def test_longer_texts_win_as_the_penalty_grows():
+    lengths = []
+    for alpha in (0.0, 1.0, 4.0):
+        found = [beam_search(translator(seed), tokens(seed, 3, 9, 4, 4), 5, alpha, 12) for seed in range(6)]
+        lengths.append(np.mean([beams.lengths.array.mean() for beams in found]))
+    assert lengths[0] < lengths[1] < lengths[2]
+
+
+def test_the_search_stops_when_nothing_can_change_the_best():
+    """A text that ends at once and is nearly certain: no other can become likelier than it."""
+    model, steps = translator(), []
+    model.output = mt.nn.Linear(8, 7).double()
+    model.output.weight.data.zero_()
+    model.output.bias.data = mt.tensor([0.0, 0, 9, 0, 0, 0, 0], dtype=mt.float64)
+    model.decoder.register_forward_pre_hook(lambda *_: steps.append(1))
+    src = tokens(0, 3, 9, 2, 4)
+    beams = beam_search(model, src, 3)
+    assert len(steps) == 1
+    assert beams.ids.tolist() == [[[EOS]]] * 2
+    beam_search(model, src, 3, n_best=3)
+    assert len(steps) == 3  # two more: the second and third text end one token later
+
+
+def test_the_search_goes_on_while_a_longer_text_may_still_win():
+    """At first the end is likelier, then nothing but token 1 is: its log P stays, and its lp grows."""
+
+    class Fixed(mt.nn.Module):
+        config = GPTConfig(vocab_size=3)
+        first, later = mt.tensor([1e-9, 0.4, 0.6]).log(), mt.tensor([1e-9, 1.0, 1e-9]).log()
+
+        def forward(self, idx):
+            logits = self.first if idx.shape[1] == 1 else self.later
+            return logits.expand(len(idx), 1, 3), None
+
+    found = [beam_search(Fixed(), mt.zeros(1, 1, dtype=mt.long), 2, alpha, 6, eos_id=EOS, use_cache=False)
+             for alpha in (0.0, 2.0)]  # fmt: skip
+    assert [beams.ids.tolist() for beams in found] == [[[[0, 2]]], [[[0, 1, 1, 1, 1, 1, 1]]]]
+    want = [math.log(0.6), math.log(0.4) / lp(6, 2.0)]
+    np.testing.assert_allclose([beams.scores.item() for beams in found], want, rtol=1e-6)  # float32 logits
+
+
+def test_where_there_are_fewer_texts_than_places_the_rest_is_empty():
+    model, src = translator(tgt_vocab_size=3), tokens(0, 3, 9, 2, 4)
+    beams = beam_search(model, src, 9, max_len=1, n_best=5)
+    assert (beams.lengths.array[:, :3] == 1).all()
+    assert (beams.lengths.array[:, 3:] == 0).all()
+    assert (beams.scores.array[:, 3:] == -math.inf).all()
+    assert (beams.ids.array[:, 3:] == 0).all()
+    nothing = beam_search(model, src, 2, max_len=0, n_best=2)
+    assert nothing.ids.shape == (2, 2, 0)
+    assert nothing.log_probs.tolist() == [[0.0, -math.inf]] * 2
+    assert beam_search(model, src[:0], 2).ids.shape == (0, 1, 0)
+
+
+def test_a_gpt_without_an_end_token_writes_on_and_past_its_block():
+    model, prompt = gpt(block_size=6), tokens(0, 0, 7, 2, 3)
+    beams = beam_search(model, prompt, 3, max_len=8, n_best=2)
+    assert beams.ids.shape == (2, 2, 11)
+    for b in range(2):
+        text = beams.ids[b, 0].tolist()
+        seen = [next_log_probs(model, text[max(0, t - 6) : t], [])[text[t]] for t in range(3, 11)]
+        assert beams.log_probs[b, 0].item() == pytest.approx(sum(seen), rel=1e-11)
+    assert beam_search(model, prompt, 3).ids.shape == (2, 1, 6)  # by itself up to block_size
+
+
+def test_searching_reads_every_position_once_and_the_prompt_in_one_copy():
+    model, read = gpt(), []
+    model.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].shape))
+    beam_search(model, tokens(0, 0, 7, 2, 5), 3, max_len=4)
+    assert read == [(2, 5), (6, 1), (6, 1), (6, 1)]
+    source = translator()
+    rows = []
+    for layer in source.decoder.layers:
+        layer.cross_attention.k_proj.register_forward_hook(lambda _, inputs, y: rows.append(len(y)))
+    beam_search(source, tokens(0, 3, 9, 2, 5), 3, max_len=4, n_best=3)
+    assert rows == [2, 2]
+
+
+def test_modes_come_back_after_a_search():
+    model = translator().train()
+    model.encoder.eval()
+    before = [m.training for m in model.modules()]
+    beam_search(model, tokens(0, 3, 9, 1, 4), max_len=3)
+    assert [m.training for m in model.modules()] == before

@@ -64,6 +64,7 @@ REFUSES_NOTHING = {
         "is_grad_enabled",
         "set_grad_enabled",
         "Attention",
+        "Beams",
         "TransformerConfig",
     ),
     *(
