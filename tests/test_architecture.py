@@ -203,7 +203,7 @@ def test_the_evening_path_is_read_in_an_evening():
 ROOMS = {
     "": 2045,  # engine, walk, tensor and what makes and lists tensors
     "data": 650,
-    "kernels": 2680,  # attention is 650, the matrix product 610: vector code stands twice (Python, LLVM)
+    "kernels": 2727,  # attention 650, products 610, rows 280: vector code stands twice (Python, LLVM)
     "methods": 1536,  # PyTorch's names: the interface alone is as large as the engine
     "nn": 1440,  # layers and losses of small Transformers and lessons: PyTorch's interface is most of it
     "ops": 1180,

@@ -31,28 +31,23 @@ def exp(x: Any) -> Any:
 def _compiled_exp(x: Any) -> Any:
     F: Any
     I: Any
+    FIRST: float
     P: tuple[float, ...]
     if x == types.float32:
         F, I, BITS, BIAS, MAGIC, LOW = np.float32, np.int32, 23, 127, 12582912.0, -87.33654
         HIGH, REST = 0.693359375, -2.12194440e-4
-        P = (
-            1.9875691500e-4,
-            1.3981999507e-3,
-            8.3334519073e-3,
-            4.1665795894e-2,
-            1.6666665459e-1,
-            5.0000001201e-1,
-        )
+        FIRST = 1.9875691500e-4
+        P = 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
     else:
         F, I, BITS, BIAS, MAGIC, LOW = np.float64, np.int64, 52, 1023, 6755399441055744.0, -708.3964
         HIGH, REST = 0.693147180369123816490, 1.90821492927058770002e-10
-        P = tuple(1 / math.factorial(k) for k in range(13, 1, -1))
+        FIRST, P = 1 / math.factorial(13), tuple(1 / math.factorial(k) for k in range(12, 1, -1))
 
     def exp_(x: Any) -> Any:
         shifted = x * F(1.4426950408889634) + F(MAGIC)
         n = shifted - F(MAGIC)
         r = x - n * F(HIGH) - n * F(REST)
-        p = F(0)
+        p = F(FIRST)
         for c in P:  # a tuple: the compiler unrolls this
             p = p * r + F(c)
         y = p * (r * r) + r + F(1)

@@ -33,7 +33,8 @@ def _upper_tail(z: Any, bell: Any) -> Any:
 @overload(_upper_tail, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
 def _compiled_upper_tail(z: Any, bell: Any) -> Any:
     F = np.float32
-    A = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+    FIRST, *OTHERS = (a / 2 for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592))
+    A = tuple(OTHERS)
     SLOPE = 0.3275911 * math.sqrt(0.5)
     EVEN = (
         -6.008833850154758e-11, 4.712799542891889e-10, 1.1412550904375977e-09, -7.158654745676313e-08,
@@ -48,10 +49,10 @@ def _compiled_upper_tail(z: Any, bell: Any) -> Any:
 
     def tail32(z: Any, bell: Any) -> Any:
         t = F(1) / (F(1) + F(SLOPE) * z)
-        p = F(0)
+        p = F(FIRST)
         for c in A:
             p = p * t + F(c)
-        return F(0.5) * p * t * bell
+        return p * t * bell
 
     def tail64(z: Any, bell: Any) -> Any:
         t = 6.0 / (6.0 + z)

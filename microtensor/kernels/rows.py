@@ -1,8 +1,7 @@
 """Kernels that treat every row (the last axis) by itself: softmax, log-sum-exp, cross entropy.
 
-They walk over blocks of rows that fit the first-level cache, in several short loops: what one wrote, the
-next finds there. exp runs over a whole block at once, so that rows of 30 use vector registers as well as rows
-of 512. Only sums may be reordered (fastmath); NaN, inf and all other operations are as the source says.
+In a row each step (line.py) waits for the one before it: its maximum, exp, their sum. So a few rows take a
+step together. Only sums may be reordered (fastmath); NaN, inf and all else are as the source says.
 """
 
 from __future__ import annotations
@@ -11,64 +10,24 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
+from microtensor.kernels.columns import start_of
 from microtensor.kernels.driver import Task, jit_tasks, share
 from microtensor.kernels.exponential import exp
 from microtensor.kernels.layout import Array, as_rows, contiguous
-from microtensor.kernels.threads import get_num_threads, jit, run, typeof
+from microtensor.kernels.line import exp_row, largest, loss_row, scale_row
+from microtensor.kernels.threads import jit, run
 
-BLOCK = 4096
-"""Elements in a block: 16 KiB of float32 are read and 16 KiB written, about one first-level cache."""
-
-
-def _rows_per_block(x: Array) -> int:
-    return max(1, BLOCK // max(1, int(x.shape[1])))
+GROUP = 16
+"""Rows that take a step together: what one step writes, the next finds in the first-level cache."""
 
 
 # ---- parts ----
 
 
-def _largest(row: Array) -> Any:
-    """max of a row, −inf if it is empty. By its sign bit a NaN counts as above +inf or as below −inf.
-
-    Compares bits: as integers they sort like the floats once those of negative numbers are flipped, and a
-    loop over integers vectorises where one over floats does not (a NaN makes the order of tests matter).
-    """
-    return _compiled_largest(typeof(row))(row)
-
-
-@overload(_largest, jit_options={"error_model": "numpy"})
-def _compiled_largest(row: Any) -> Any:
-    F, I, SIGN = (np.float32, np.int32, 31) if row.dtype == types.float32 else (np.float64, np.int64, 63)
-    FLIP = (1 << SIGN) - 1
-
-    def largest(row: Any) -> Any:
-        top = I(I(F(-np.inf).view(I)) ^ FLIP)
-        for j in range(row.size):
-            bits = I(F(row[j]).view(I))
-            top = max(top, I(bits ^ ((bits >> SIGN) & FLIP)))
-        return I(top ^ ((top >> SIGN) & FLIP)).view(F)
-
-    return largest
-
-
 @jit(fastmath=True, entry=False)
-def _sum(a: Array) -> Any:
-    s = a.dtype.type(0)
-    for j in range(a.size):
-        s += a[j]
-    return s
-
-
-@jit(fastmath=True, entry=False)
-def _two_sums(a: Array, b: Array) -> Any:
-    s = q = a.dtype.type(0)
-    for j in range(a.size):
-        s += a[j]
-        q += b[j]
-    return s, q
+def _add(s: Any, x: Any) -> Any:
+    return s + x  # apart, with fastmath: this sum may be reordered, but not the differences that it is of
 
 
 @jit(fastmath=True, entry=False)
@@ -80,58 +39,53 @@ def _dot(a: Array, b: Array) -> Any:
 
 
 @jit(fastmath=True, entry=False)
-def _sum_exp(a: Array, shift: float) -> Any:
-    s = a.dtype.type(0)
-    for j in range(a.size):
-        s += exp(a[j] - shift)
+def _sum_exp_but(x: Array, top: Any, skip: int) -> Any:
+    s = x.dtype.type(0)
+    for j in range(x.size):
+        s += exp(x[j] - top) if j != skip else 0
     return s
 
 
 @jit(inline=True)
-def _exp_all(e: Array) -> None:
-    flat = e.reshape(-1)
-    for k in range(flat.size):
-        flat[k] = exp(flat[k])
-
-
-@jit(inline=True)
-def _exp_shifted(x: Array, e: Array, top: Array) -> None:
-    """top = max of each row, 0 where that is −inf (−inf − −inf would be NaN); e = exp(x − top)."""
+def _tops(x: Array, top: Array) -> None:
+    """top = max of each row, 0 where that is −inf: −inf − −inf would be NaN."""
     for i in range(x.shape[0]):
-        m = _largest(x[i])
-        top[i] = x.dtype.type(0) if m == -np.inf else m
-        for j in range(x.shape[1]):
-            e[i, j] = x[i, j] - top[i]
-    _exp_all(e)
+        largest(x, start_of(x[i]), x.shape[1], start_of(top[i]))
+        top[i, 0] = x.dtype.type(0) if top[i, 0] == -np.inf else top[i, 0]
 
 
 # ---- softmax, log softmax, log-sum-exp ----
 
 
 @jit_tasks
-def _softmax(task: Task, x: Array, y: Array, top: Array, log: bool, rows: int) -> None:
+def _softmax(task: Task, x: Array, y: Array, sums: Array, log: bool) -> None:
     first, last = share(task, x.shape[0])
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    for start in range(first, last, rows):
-        k = min(start + rows, last)
-        X, Y, tops = x[start:k], y[start:k], top[start:k]
-        _exp_shifted(X, Y, tops)
-        for i in range(X.shape[0]):
-            s, m = _sum(Y[i]), tops[i]
-            if log:
+    zero, one, C = x.dtype.type(0), x.dtype.type(1), x.shape[1]
+    for start in range(first, last, GROUP):
+        stop = min(start + GROUP, last)
+        X, Y, S = x[start:stop], y[start:stop], sums[start:stop]
+        _tops(X, S)
+        if log:
+            for i in range(X.shape[0]):
+                exp_row(x, start_of(X[i]), C, start_of(S[i]), 0)
+            for i in range(X.shape[0]):
+                m, s = S[i, 0], S[i, 1]
                 log_s = math.log(s) if s != 0 else zero  # s = 0: a row of −inf, which stays −inf
-                for j in range(X.shape[1]):
+                for j in range(C):
                     Y[i, j] = (X[i, j] - m) - log_s  # x − (m + log s) would round log s to the digits of m
-            else:
-                scale = one / s if s != 0 else zero  # … or becomes zeros
-                for j in range(X.shape[1]):
-                    Y[i, j] *= scale
+        else:
+            for i in range(X.shape[0]):
+                exp_row(x, start_of(X[i]), C, start_of(S[i]), start_of(Y[i]))
+            for i in range(X.shape[0]):
+                S[i, 0] = one / S[i, 1] if S[i, 1] != 0 else zero  # … or becomes zeros
+            for i in range(X.shape[0] - 1, -1, -1):  # loads wait for a masked store before their place
+                scale_row(x, start_of(Y[i]), C, start_of(S[i]))
 
 
 def _softmax_forward(x: Array, log: bool) -> Array:
     rows = as_rows(x)
-    y, top = np.empty_like(rows), np.empty(len(rows), rows.dtype)
-    run(0.6 * rows.size, *_softmax, rows, y, top, log, _rows_per_block(rows))
+    y, sums = np.empty_like(rows), np.empty((len(rows), 2), rows.dtype)
+    run(0.4 * rows.size, *_softmax, rows, y, sums, log)
     return y.reshape(x.shape)
 
 
@@ -174,20 +128,17 @@ def softmax_backward(g: Array, y: Array) -> Array:
 
 
 @jit_tasks
-def _log_softmax_back(task: Task, g: Array, y: Array, gx: Array, rows: int) -> None:
+def _log_softmax_back(task: Task, g: Array, y: Array, gx: Array) -> None:
     first, last = share(task, g.shape[0])
-    for start in range(first, last, rows):
-        k = min(start + rows, last)
-        G, P = g[start:k], gx[start:k]
-        flat_y, flat_p = y[start:k].reshape(-1), P.reshape(-1)
-        for j in range(flat_y.size):
-            flat_p[j] = exp(flat_y[j])
-        for i in range(G.shape[0]):
-            s, p = _two_sums(G[i], P[i])
-            for j in range(G.shape[1]):
-                P[i, j] = G[i, j] - P[i, j] * s
-            if p == 0:  # probabilities sum to 1, but for a row of −inf
-                P[i] = 0
+    for i in range(first, last):
+        s = p = g.dtype.type(0)
+        for j in range(g.shape[1]):
+            gx[i, j] = exp(y[i, j])
+            s, p = _add(s, g[i, j]), _add(p, gx[i, j])
+        for j in range(g.shape[1]):
+            gx[i, j] = g[i, j] - gx[i, j] * s
+        if p == 0:  # probabilities sum to 1, but for a row of −inf
+            gx[i] = 0
 
 
 def log_softmax_backward(g: Array, y: Array) -> Array:
@@ -197,22 +148,26 @@ def log_softmax_backward(g: Array, y: Array) -> Array:
     """
     g_rows, y_rows = as_rows(g), as_rows(y)
     gx = np.empty_like(y_rows)
-    run(0.4 * gx.size, *_log_softmax_back, g_rows, y_rows, gx, _rows_per_block(gx))
+    run(0.4 * gx.size, *_log_softmax_back, g_rows, y_rows, gx)
     return gx.reshape(y.shape)
 
 
 @jit_tasks
-def _logsumexp(task: Task, x: Array, y: Array) -> None:
-    zero = x.dtype.type(0)
-    for i in range(*share(task, x.shape[0])):
-        m = _largest(x[i])
-        if m == np.inf:  # exp(inf − inf) would be NaN, which is right only if the row has a NaN
-            for j in range(x.shape[1]):
-                m += zero if x[i, j] < np.inf else x[i, j]
-            y[i] = m
-        else:
-            m = zero if m == -np.inf else m
-            y[i] = m + np.log(_sum_exp(x[i], m))
+def _logsumexp(task: Task, x: Array, y: Array, sums: Array) -> None:
+    (first, last), zero = share(task, x.shape[0]), x.dtype.type(0)
+    for start in range(first, last, GROUP):
+        stop = min(start + GROUP, last)
+        X, Y, S = x[start:stop], y[start:stop], sums[start:stop]
+        _tops(X, S)
+        for i in range(X.shape[0]):
+            exp_row(x, start_of(X[i]), x.shape[1], start_of(S[i]), 0)
+        for i in range(X.shape[0]):
+            m = S[i, 0]
+            Y[i] = m + np.log(S[i, 1])  # not math.log, which refuses 0 in plain Python
+            if m == np.inf:  # exp(inf − inf) is NaN, which is right only if the row has a NaN
+                for j in range(x.shape[1]):
+                    m += zero if X[i, j] < np.inf else X[i, j]
+                Y[i] = m
 
 
 def logsumexp_forward(x: Array) -> Array:
@@ -221,8 +176,8 @@ def logsumexp_forward(x: Array) -> Array:
     Shapes: x (..., C) → (...)
     """
     rows = as_rows(x)
-    y = np.empty(len(rows), rows.dtype)
-    run(0.6 * rows.size, *_logsumexp, rows, y)
+    y, sums = np.empty(len(rows), rows.dtype), np.empty((len(rows), 2), rows.dtype)
+    run(0.4 * rows.size, *_logsumexp, rows, y, sums)
     return y.reshape(x.shape[:-1])
 
 
@@ -231,30 +186,28 @@ def logsumexp_forward(x: Array) -> Array:
 
 @jit_tasks
 def _loss(
-    task: Task, z: Array, target: Array, ignore: int, smoothing: float, loss: Array, lse: Array, room: Array
+    task: Task, z: Array, target: Array, ignore: int, smoothing: float, loss: Array, lse: Array
 ) -> None:
-    (first, last), rows = share(task, z.shape[0]), room.shape[1]
-    for start in range(first, last, rows):
-        stop = min(start + rows, last)
-        e = room[task[0], : stop - start]
-        _exp_shifted(z[start:stop], e, lse[start:stop, 0])
-        for k in range(stop - start):
-            i = start + k
+    (first, last), zero, C = share(task, z.shape[0]), z.dtype.type(0), z.shape[1]
+    for start in range(first, last, GROUP):
+        stop = min(start + GROUP, last)
+        _tops(z[start:stop], lse[start:stop])
+        for i in range(start, stop):
+            exp_row(z, start_of(z[i]), C, start_of(lse[i]), 0)
+        for i in range(start, stop):
             t, m = target[i], lse[i, 0]
             if t == ignore:
                 loss[i] = lse[i, 0] = lse[i, 1] = 0
                 continue
-            if z[i, t] == m:  # e is 1 there, and a good model's others are so small that 1 + others = 1
-                e[k, t] = 0
-                log_s = math.log1p(_sum(e[k]))
-            else:
-                log_s = np.log(_sum(e[k]))  # not math.log, which refuses 0 in plain Python
+            alone = z[i, t] == m  # e is 1 there, and a good model's others are so small that 1 + others = 1
+            log_s = math.log1p(_sum_exp_but(z[i], m, t)) if alone else np.log(lse[i, 1])
             loss[i] = log_s - (z[i, t] - m)
             lse[i, 1] = log_s
             if smoothing > 0:
-                for j in range(z.shape[1]):
-                    e[k, j] = m - z[i, j]
-                loss[i] = (1 - smoothing) * loss[i] + smoothing * (log_s + _sum(e[k]) / z.shape[1])
+                below = zero
+                for j in range(C):
+                    below = _add(below, m - z[i, j])
+                loss[i] = (1 - smoothing) * loss[i] + smoothing * (log_s + below / C)
 
 
 def cross_entropy_forward(
@@ -270,10 +223,8 @@ def cross_entropy_forward(
     """
     z, t = as_rows(logits), contiguous(target)
     loss, lse = np.empty(len(z), z.dtype), np.empty((len(z), 2), z.dtype)
-    rows = _rows_per_block(z)
-    room = np.empty((get_num_threads(), rows, z.shape[1]), z.dtype)
     options = int(ignore_index), float(label_smoothing)
-    run(0.7 * z.size, *_loss, z, t, *options, loss, lse, room)
+    run(0.7 * z.size, *_loss, z, t, *options, loss, lse)
     return loss, lse
 
 
@@ -285,25 +236,21 @@ def _loss_back(
     target: Array,
     lse: Array,
     ignore: int,
-    smoothing: float,
+    rest: float,
+    other: Array,
     gz: Array,
-    n: int,
 ) -> None:
-    first, last = share(task, z.shape[0])
-    uniform, rest = z.dtype.type(smoothing / z.shape[1]), z.dtype.type(1 - smoothing)
-    for start in range(first, last, n):
-        stop = min(start + n, last)
-        for i in range(start, stop):
-            for j in range(z.shape[1]):
-                gz[i, j] = (z[i, j] - lse[i, 0]) - lse[i, 1]
-        _exp_all(gz[start:stop])
-        for i in range(start, stop):
-            if target[i] == ignore:
-                gz[i] = 0
-            else:
-                gz[i, target[i]] -= rest
-                for j in range(z.shape[1]):
-                    gz[i, j] = (gz[i, j] - uniform) * g[i]
+    (first, last), C, hit = share(task, z.shape[0]), z.shape[1], z.dtype.type(rest)
+    for i in range(first, last):
+        t, k = target[i], min(i, g.size - 1)
+        if t == ignore:
+            gz[i] = 0
+        else:
+            loss_row(
+                z, start_of(z[i]), C, start_of(lse[i]), start_of(other), start_of(g[k:]), start_of(gz[i])
+            )
+            e = exp((z[i, t] - lse[i, 0]) - lse[i, 1])
+            gz[i, t] = ((e - hit) - other[0]) * g[k]
 
 
 def cross_entropy_backward(
@@ -311,10 +258,10 @@ def cross_entropy_backward(
 ) -> Array:
     """gzᵢ_c = gᵢ · (exp(zᵢ_c − lseᵢ) − (1 − ε) · [c = t] − ε / C); 0 in ignored rows, whatever they hold.
 
-    Shapes: g, target (N,), lse (N, 2), logits (N, C) → (N, C)
+    Shapes: g (N,), or (1,) for all rows, target (N,), lse (N, 2), logits (N, C) → (N, C)
     """
     z = as_rows(logits)
-    gz, options = np.empty_like(z), (int(ignore_index), float(label_smoothing))
-    g, t, lse = contiguous(g), contiguous(target), contiguous(lse)
-    run(0.7 * z.size, *_loss_back, g, z, t, lse, *options, gz, _rows_per_block(z))
+    gz, other = np.empty_like(z), np.array([label_smoothing / max(1, z.shape[1])], z.dtype)
+    options = int(ignore_index), 1.0 - label_smoothing, other
+    run(0.6 * z.size, *_loss_back, contiguous(g), z, contiguous(target), contiguous(lse), *options, gz)
     return gz

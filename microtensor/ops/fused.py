@@ -136,7 +136,7 @@ def layer_norm_samples(rng):
 # --- cross entropy ------------------------------------------------------------------------------------------
 
 
-@op("cross_entropy", label="cross entropy", residuals=("lse",))
+@op("cross_entropy", label="cross entropy", residuals=("lse", "share"))
 def cross_entropy(logits, target, *, ignore_index, label_smoothing, average):
     """loss_i = −Σ_c q_c · ln softmax(logits_i)_c, one per row; q is (1−ε) at the target plus ε/C everywhere.
 
@@ -145,9 +145,10 @@ def cross_entropy(logits, target, *, ignore_index, label_smoothing, average):
     Source: Szegedy et al. 2016, §7 (label smoothing); "Attention Is All You Need", §5.4.
     """
     losses, lse = kernels.cross_entropy_forward(logits, target, ignore_index, label_smoothing)
-    if average:
-        losses = np.array(losses.sum(dtype=np.float64) * _share(target, ignore_index), losses.dtype)
-    return losses, (lse,)
+    if not average:
+        return losses, (lse, 1.0)
+    share = _share(target, ignore_index)
+    return np.array(losses.sum(dtype=np.float64) * share, losses.dtype), (lse, share)
 
 
 def _share(target: Any, ignore_index: int) -> float:
@@ -157,9 +158,8 @@ def _share(target: Any, ignore_index: int) -> float:
 
 
 @cross_entropy.vjp
-def cross_entropy_vjp(g, logits, target, lse, *, ignore_index, label_smoothing, average):
-    if average:
-        g = np.full(target.shape, g * _share(target, ignore_index), g.dtype)
+def cross_entropy_vjp(g, logits, target, lse, share, *, ignore_index, label_smoothing, average):
+    g = np.array([g * share], g.dtype) if average else g  # one number for all rows
     backward = kernels.cross_entropy_backward
     return lambda: backward(g, logits, target, lse, ignore_index, label_smoothing), None
 
