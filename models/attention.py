@@ -14,7 +14,7 @@ import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import Tensor, nn, viz
 from models.cache import KeyValueCache
-from models.masks import causal_mask, combine_masks, four_axes
+from models.masks import causal_mask, check_fits, combine_masks, four_axes
 
 __all__ = ["MultiHeadAttention", "scaled_dot_product_attention"]
 
@@ -41,16 +41,16 @@ def scaled_dot_product_attention(
 
     Shapes: Q (..., T, d_k), K (..., S, d_k), V (..., S, d_v), mask broadcast to (..., T, S)
     → (..., T, d_v) and (..., T, S)
-    Raises: TypeError for a mask of integers; ValueError for a float mask of zeros and ones.
+    Raises: TypeError for a mask of integers; ValueError for a float mask of zeros and ones, and for a mask
+    that does not broadcast to the scores.
     Source: the paper, eq. 1; the lecture.
     """
-    if mask is not None:
-        F.check_mask("scaled_dot_product_attention", mask)
     with viz.fold("attention", title="scaled\ndot-product\nattention\n× {h} heads"):
         with viz.fold("scores", *SCORES, lane="S", Q=Q, K=K):
             S = Q @ K.mT * (1.0 / math.sqrt(Q.shape[-1]))  # (..., T, S)
         viz.tag(S, "S")
         if mask is not None:
+            check_fits("scaled_dot_product_attention", mask, S.shape)
             with viz.fold("mask", *(MASK if mask.dtype == mt.bool else ADD_MASK), lane="S", S=S, M=mask):
                 S = _masked(S, mask)
             viz.tag(S, "S̃")
@@ -209,14 +209,10 @@ class MultiHeadAttention(nn.Module):
         self._check(query, key, value)
         mask = self._mask(query, key, mask, is_causal=False)
         heads = []
-        for i, (W_Q, W_K, W_V) in enumerate(self.heads()):
+        for i, matrices in enumerate(self.heads()):
             columns = slice(i * self.d_k, (i + 1) * self.d_k)
-            Q, K, V = (
-                x @ W if p.bias is None else x @ W + p.bias[columns]
-                for x, W, p in zip(
-                    (query, key, value), (W_Q, W_K, W_V), (self.q_proj, self.k_proj, self.v_proj), strict=True
-                )
-            )
+            parts = zip((query, key, value), matrices, list(self.children())[:3], strict=True)
+            Q, K, V = (x @ W if p.bias is None else x @ W + p.bias[columns] for x, W, p in parts)
             mask_i = mask if mask is None or mask.shape[1] == 1 else mask[:, i : i + 1]
             head, _ = scaled_dot_product_attention(
                 Q, K, V, None if mask_i is None else mask_i.squeeze(1), self.dropout if self.training else 0.0

@@ -16,7 +16,7 @@ import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import Tensor
 
-__all__ = ["causal_mask", "combine_masks", "explain_mask", "four_axes", "padding_mask"]
+__all__ = ["causal_mask", "check_fits", "combine_masks", "explain_mask", "four_axes", "padding_mask"]
 
 
 def causal_mask(T: int, past: int = 0) -> Tensor:
@@ -130,6 +130,17 @@ def four_axes(who: str, mask: Tensor, want: tuple[int, int, int, int]) -> Tensor
             f"say which: mask[None] for queries and keys, mask[:, None] for the keys of each batch item"
         )
     return mask.reshape(fitting[0])
+
+
+def check_fits(who: str, mask: Tensor, scores: tuple[int, ...]) -> None:
+    """A mask for scores (..., T, S) of any axes broadcasts to them, and enlarges none."""
+    F.check_mask(who, mask)
+    aligned = zip(reversed(mask.shape), reversed(scores), strict=False)
+    if mask.ndim > len(scores) or any(n not in (1, s) for n, s in aligned):
+        raise ValueError(
+            f"{who}: a mask of shape {tuple(mask.shape)} does not broadcast to the scores (..., T, S) = "
+            f"{tuple(scores)}; from the right, make its axes equal to theirs or 1"
+        )
 
 
 def _same_either_way(mask: Tensor) -> bool:

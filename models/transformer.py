@@ -320,10 +320,14 @@ class Transformer(nn.Module):
         """Source ids (B, S), target ids (B, T) → logits (B, T, V); position t predicts the token after tgt_t.
 
         Masks not given are made from the ids: padding for the source, padding and causal for the target.
+        src_mask is for encoder and decoder, whose queries are others: of two axes it is (B, S), whatever T.
         return_attention: also every layer's and head's weights, before dropout.
         """
         kept = Attention([], [], []) if return_attention else None
-        src_mask = padding_mask(src, self.config.pad_id) if src_mask is None else src_mask
+        if src_mask is None:
+            src_mask = padding_mask(src, self.config.pad_id)
+        elif src_mask.ndim == 2:
+            src_mask = src_mask[:, None, None, :]  # (B, 1, 1, S)
         memory = self.encode(src, src_mask, attention=kept)
         logits = self.decode(tgt, memory, tgt_mask, src_mask, attention=kept)
         return logits if kept is None else (logits, kept)

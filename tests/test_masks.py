@@ -12,6 +12,8 @@ import microtensor.nn.functional as F
 from models import (
     EncoderLayer,
     MultiHeadAttention,
+    Transformer,
+    TransformerConfig,
     causal_mask,
     combine_masks,
     explain_mask,
@@ -135,10 +137,34 @@ def test_what_is_no_mask_is_refused_everywhere(mask, kind, text):
             attend()
 
 
-def test_the_equation_itself_refuses_shapes_that_do_not_broadcast_with_both():
+@pytest.mark.parametrize("attend", [scaled_dot_product_attention, F.scaled_dot_product_attention])
+@pytest.mark.parametrize("shape", [(4, 3), (3, 3, 3), (3, 2, 3, 3)])
+@pytest.mark.parametrize("make", [lambda shape: mt.ones(shape, dtype=mt.bool), mt.zeros])
+def test_the_equation_refuses_shapes_that_do_not_broadcast_to_its_scores(attend, shape, make):
+    """(3, 2, 3, 3) broadcasts with them, but would make three batches of one."""
     x = mt.randn(2, 3, 8)
-    with pytest.raises(ValueError, match=r"\(4, 3\).*\(2, 3, 3\)|\(2, 3, 3\).*\(4, 3\)"):
-        scaled_dot_product_attention(x, x, x, mt.ones(4, 3, dtype=mt.bool))
+    with pytest.raises(
+        ValueError, match=r"mask .* the scores .*\(2, 3, 3\); (from the right|reshape it)"
+    ) as error:
+        attend(x, x, x, make(shape))
+    assert str(shape) in str(error.value)
+
+
+def test_a_source_mask_of_two_axes_is_that_of_the_batch_in_encoder_and_decoder():
+    mt.manual_seed(0)
+    sizes = {
+        "d_model": 8,
+        "n_heads": 2,
+        "n_encoder_layers": 1,
+        "n_decoder_layers": 1,
+        "d_ff": 16,
+        "dropout": 0.0,
+    }
+    model = Transformer(TransformerConfig(9, 9, **sizes)).double()
+    for B, S, T in ((2, 4, 3), (3, 4, 3), (4, 4, 3), (3, 3, 3), (2, 2, 2)):
+        src, tgt = mt.tensor(np.random.default_rng(B).integers(0, 3, (B, S))), mt.full((B, T), 5)
+        src[:, 0] = 4
+        assert (model(src, tgt, src != 0) == model(src, tgt)).all()
 
 
 def test_masks_are_made_of_what_can_be_counted():
