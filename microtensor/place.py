@@ -10,7 +10,17 @@ from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
-__all__ = ["Place", "caller", "clock", "last_change", "line_of", "mark_all_changed", "mark_changed", "warn"]
+__all__ = [
+    "Place",
+    "caller",
+    "clock",
+    "last_change",
+    "line_of",
+    "mark_all_changed",
+    "mark_changed",
+    "users",
+    "warn",
+]
 
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 clock = itertools.count()  # numbers all that happens, in its order
@@ -18,7 +28,7 @@ last_change = [-1]  # when anything was last changed in place: what was made lat
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-_inside: dict[str, bool] = {}  # is a file one of this package? Asked of every frame, found out once a file
+users: set[str] = set()  # the files that are known not to be of this package
 
 
 def caller(ours: int = 1) -> Place | None:
@@ -29,12 +39,10 @@ def caller(ours: int = 1) -> Place | None:
     frame: FrameType | None = sys._getframe(ours)
     while frame is not None:
         code = frame.f_code
-        try:
-            if not _inside[code.co_filename]:
-                return code, frame.f_lasti
-            frame = frame.f_back
-        except KeyError:
-            _inside[code.co_filename] = code.co_filename.startswith(PACKAGE)
+        if code.co_filename in users or not code.co_filename.startswith(PACKAGE):
+            users.add(code.co_filename)
+            return code, frame.f_lasti
+        frame = frame.f_back
     return None
 
 

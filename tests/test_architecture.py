@@ -27,6 +27,7 @@ LEVELS = {
     "microtensor.kernels": 0,
     "microtensor.engine": 1,
     "microtensor.cost": 2,
+    "microtensor.operators": 2,
     "microtensor.walk": 2,
     "microtensor.listing": 3,
     "microtensor.anomaly": 2,
@@ -201,7 +202,7 @@ def test_the_evening_path_is_read_in_an_evening():
 
 # Lines of code that each room may have. What a room gains it pays for by becoming simpler, or says why here.
 ROOMS = {
-    "": 2045,  # engine, walk, tensor and what makes and lists tensors
+    "": 2085,  # engine, walk, tensor, what makes and lists tensors; 45 lines of it are speed (operators)
     "data": 650,
     "kernels": 2727,  # attention 650, products 610, rows 280: vector code stands twice (Python, LLVM)
     "methods": 1536,  # PyTorch's names: the interface alone is as large as the engine

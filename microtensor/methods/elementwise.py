@@ -18,6 +18,7 @@ from microtensor.methods.arguments import (
     as_tensors,
     broadcast,
 )
+from microtensor.operators import operator
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -57,13 +58,14 @@ def _unary(op: engine.Op) -> Callable[[Any], Tensor]:
 
 
 def _binary(op: engine.Op, named: bool = False) -> Callable[[Any, Any], Tensor]:
-    def method(self: Any, other: Any) -> Tensor:
+    def with_number(self: Any, other: Any) -> Tensor:
         if not isinstance(other, engine.Tensor) and not isinstance(other, _NUMBERS):
             if named:
                 raise TypeError(f"{op.name}: {type(other).__name__} is no operand; give a tensor or a number")
             return NotImplemented
-        return op.pair(self, other)
+        return op._record((self, other), {})
 
+    method = operator(op, with_number)
     method.__doc__ = _says(op, _TWO)
     return method
 
@@ -81,7 +83,7 @@ def _reflected(op: engine.Op) -> Callable[[Any, Any], Tensor]:
     def method(self: Any, other: Any) -> Tensor:
         if not isinstance(other, engine.Tensor) and not isinstance(other, _NUMBERS):
             return NotImplemented
-        return op.pair(other, self)
+        return op._record((other, self), {})
 
     method.__doc__ = op.__doc__
     return method

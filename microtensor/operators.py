@@ -1,0 +1,52 @@
+"""What + and its like do with two tensors: `Op._record`, written out for them, in half the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import ref as weak
+
+import numpy as np
+from numpy import ndarray
+
+from microtensor import engine
+from microtensor.dtypes import float32, float64
+from microtensor.engine import Op, enter
+from microtensor.mode import mode
+
+__all__ = ["operator"]
+
+
+def operator(op: Op, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A method for two tensors of one floating dtype that are no views; `otherwise` does all else."""
+    if op.keeps_output or op.residuals or op.view or (op.differentiable and op.vjp_function is None):
+        return otherwise
+
+    def method(self: Any, other: Any) -> Any:
+        tensor = engine.Tensor
+        if type(self) is not tensor or type(other) is not tensor or self.base is not None:
+            return otherwise(self, other)
+        x, y = self.array, other.array
+        dtype = x.dtype
+        if dtype is not y.dtype or (dtype is not float32 and dtype is not float64) or other.base is not None:
+            return otherwise(self, other)
+        now = mode.__dict__
+        try:
+            z = now["run"](op.forward, x, y)
+        except Exception:  # it is explained where there is time
+            return otherwise(self, other)
+        z = z if type(z) is ndarray else np.asarray(z)
+        left, right = self._requires_grad, other._requires_grad
+        if not (left or right) or not op.differentiable or not now["grad"]:
+            return engine.make(z, None, None)
+        nodes = (
+            (self.grad_fn or self) if left else weak(self),
+            (other.grad_fn or other) if right else weak(other),
+        )
+        if not op.plan:  # it keeps nothing
+            return engine.make(z, enter(op, {}, nodes, z, (), (), 2), None)
+        saved = (x, y) if op.keeps_all else op.take(z, (x, y), None)
+        checks = op.versions(None, (self, other), None)
+        return engine.make(z, enter(op, {}, nodes, z, saved, checks, 2), None)
+
+    return method
