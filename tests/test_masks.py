@@ -137,6 +137,14 @@ def test_what_is_no_mask_is_refused_everywhere(mask, kind, text):
             attend()
 
 
+def test_causal_attention_needs_a_key_for_each_query():
+    layer, x = MultiHeadAttention(8, 2), mt.randn(2, 3, 8)
+    with pytest.raises(ValueError, match=r"is_causal with 3 queries and 4 keys; it needs as many of each"):
+        layer(x, mt.randn(2, 4, 8), is_causal=True)
+    with pytest.raises(TypeError, match=r"is_causal beside a float32 mask; put −inf into that mask"):
+        layer(x, mask=mt.zeros(3, 3), is_causal=True)
+
+
 @pytest.mark.parametrize("attend", [scaled_dot_product_attention, F.scaled_dot_product_attention])
 @pytest.mark.parametrize("shape", [(4, 3), (3, 3, 3), (3, 2, 3, 3)])
 @pytest.mark.parametrize("make", [lambda shape: mt.ones(shape, dtype=mt.bool), mt.zeros])
