@@ -810,6 +810,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("exponential|normal|uniform", "cannot hold the draws", "does not look", lambda m: not elements(m).size),
     ("topk", "result 1|derivative", "takes equals in their order", with_equals),
     ("any|all", "result 0 has shape", "of no axes at all", over_no_axes),
+    ("logsumexp", r"output with shape \[\] doesn't match", "of no axes at all", over_no_axes),
     ("var|std", "derivative", "over no axes", over_no_axes),
     ("arange", r"result 0 has shape \(2,\), torch \(3,\)", "`arange(2.5, dtype=int32)`", of_two_and_a_half),
     ("masked_fill", "carries no gradient to value", "would be cut"),

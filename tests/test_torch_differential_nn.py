@@ -303,7 +303,8 @@ MEANT = (
     # calls that PyTorch refuses, by what its error says, and we take
     "Boolean inputs not supported for relu",
     "softmax_kernel_impl",  # softmax of integers
-    "can't be cast to the desired output type",  # integers as targets of a binary cross entropy
+    "can't be cast to the desired output type",  # integers as targets of a binary cross entropy,
+    *(f"Found dtype {kind} but expected" for kind in ("Byte", "Int", "Long", "Bool")),  # with logits or not
     "with two bool tensors is not supported",
     "softmax_lastdim_kernel_impl",
     *(f"result 0 is float32, torch has {kind}" for kind in ("int64", "int32", "uint8", "bool")),  # of none
