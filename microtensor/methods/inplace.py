@@ -106,8 +106,9 @@ class InPlace:
                 f"place in memory; change a clone()"
             )
         places = memory.places(self.array, root.array)
-        flat = ops.setitem(root.reshape(-1), result, index=places)
-        changed, seen = flat.reshape(root.shape), ops.getitem(flat, index=places)
+        changed = ops.setitem(root.reshape(-1), result, index=places).reshape(root.shape)
+        # seen through the root, whose gradient one may ask for
+        seen = ops.getitem(changed.reshape(-1), index=places)
         engine.adopt(root, changed)
         view: Any = self
         engine.adopt(view, seen)

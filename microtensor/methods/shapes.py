@@ -286,7 +286,8 @@ class Shapes(Parts):
             raise ValueError(
                 f"{who}: shape {self.shape} does not broadcast to {want}; only axes of length 1 grow"
             )
-        return ops.expand(self, shape=shape)
+        # where nothing is repeated, every place may be written to
+        return ops.reshape(self, shape=shape) if shape == old else ops.expand(self, shape=shape)
 
     def ravel(self: Any) -> Tensor:
         """The elements in row-major order along one axis: a view where they lie so.
