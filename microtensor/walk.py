@@ -159,7 +159,7 @@ def _check_entry(entry: Entry) -> None:
                 f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
                 f"{_checked(entry, version)}, which was changed in place at {line_of(version[1])} (version "
                 f"{version[0]}, recorded at {then}); compute a new tensor there, as in x = x * 2 for x *= 2, "
-                f"give {entry.op.name} a clone(), or make the change after backward()"
+                f"or change a clone() of it, or make the change after backward()"
             )
 
 

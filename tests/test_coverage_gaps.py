@@ -137,6 +137,14 @@ BY_NAME = {  # call → error, what it says
     "attend((2,), (2, 2), (2, 2))": (ValueError, "each needs two axes at least"),
     "attend((2, 3), (2, 2), (2, 2))": (ValueError, "query and key differ in width"),
     "attend((2, 2), (2, 2), (3, 2))": (ValueError, "key and value differ in length"),
+    "attend((2, 3, 5, 4), (2, 5, 3, 4), (2, 3, 5, 4))": (
+        ValueError,
+        r"the key's heads and .*key.transpose\(-3",
+    ),
+    "attend((2, 6, 3, 4), (2, 3, 5, 4), (2, 3, 5, 4))": (
+        ValueError,
+        "the query's heads and length are swapp",
+    ),
     "attend((2, 2, 2), (3, 2, 2), (3, 2, 2))": (ValueError, "axes before the last two must be equal or 1"),
     "sequence(2).load_state_dict(sequence(3).state_dict())": (ValueError, "3 schedulers, not 2"),
 }

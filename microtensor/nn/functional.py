@@ -338,4 +338,7 @@ def _check_attention(who: str, q: tuple[int, ...], k: tuple[int, ...], v: tuple[
             return q[:-2] if q[:-2] == k[:-2] == v[:-2] else np.broadcast_shapes(q[:-2], k[:-2], v[:-2])
         except ValueError:
             wrong = ": axes before the last two must be equal or 1"
+    for name, x, *others in (("query", q, k, v), ("key", k, q, v), ("value", v, q, k)):
+        if all(len(x) > 2 and y[:-2] == (*x[:-3], x[-2]) != x[:-2] for y in others):
+            wrong = f": the {name}'s heads and length are swapped; give {name}.transpose(-3, -2)"
     raise ValueError(f"{who}: query {q}, key {k} and value {v}{wrong}")
