@@ -1,4 +1,4 @@
-"""What + and its like do with two tensors: `Op._record`, written out for them, in half the time."""
+"""What + and its like do with two tensors: `Op._record`, written out, since they are called most."""
 
 from __future__ import annotations
 

@@ -190,3 +190,5 @@ def test_the_cross_entropy_of_probabilities_that_are_nearly_0_or_1(dtype):
     for wrong in (-1e-3, 1.001, NAN, INF):
         with pytest.raises(ValueError, match=r"binary_cross_entropy: the input leaves 0 … 1; give prob"):
             F.binary_cross_entropy(mt.tensor([wrong]), mt.tensor([0.5]))
+        with pytest.raises(ValueError, match=r"binary_cross_entropy: the target leaves 0 … 1; give prob"):
+            F.binary_cross_entropy(mt.tensor([0.5]), mt.tensor([wrong]))

@@ -12,6 +12,7 @@ import operator
 import re
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -288,33 +289,40 @@ def _(d: Draw) -> Any:
 
 # --- the functions ------------------------------------------------------------------------------------------
 
-# calls that PyTorch takes and we refuse, by what our error says
-MEANT = (
-    "linear: weight",  # PyTorch takes a vector as a weight of one output, without its axis
-    "differ; reshape one of them",  # losses of unequal shapes are no broadcast
-    "of whole numbers, none negative, is added to the scores and hides nothing",
-    "softmax() missing 1 required positional argument: 'dim'",  # PyTorch guesses it, and warns
-    "softmax: dim is None",
-    "cosine_similarity: the input is",
-    "dropout: the input is",  # PyTorch's zeros of p=1 have the dtype of the integers
-    "differ; convert one",  # mixed dtypes, which PyTorch takes here and there
-    "result 0 is float64, torch has float32",  # of a float64 input and a float32 target, the dtype of both
-    "huber_loss: input",  # PyTorch's result has the dtype of the input, not of both
+# what is different on purpose: by what was found, the words of the README that say so
+MEANT = {
+    # calls that PyTorch takes and we refuse, by what our error says
+    "linear: weight": "takes no vector as a weight",
+    "differ; reshape one of them": "of unequal shapes is an error",
+    "of whole numbers, none negative, is added to the scores and hides nothing": "of zeros and ones",
+    "softmax() missing 1 required positional argument: 'dim'": "needs its `dim`",
+    "softmax: dim is None": "needs its `dim`",
+    "cosine_similarity: the input is": "take no integers",
+    "dropout: the input is": "take no integers",
+    "differ; convert one": "Mixed dtypes are refused",
+    "result 0 is float64, torch has float32": "the dtype of both",
+    "huber_loss: input": "the dtype of both",
     # calls that PyTorch refuses, by what its error says, and we take
-    "Boolean inputs not supported for relu",
-    "softmax_kernel_impl",  # softmax of integers
-    "can't be cast to the desired output type",  # integers as targets of a binary cross entropy,
-    *(f"Found dtype {kind} but expected" for kind in ("Byte", "Int", "Long", "Bool")),  # with logits or not
-    "with two bool tensors is not supported",
-    "softmax_lastdim_kernel_impl",
-    *(f"result 0 is float32, torch has {kind}" for kind in ("int64", "int32", "uint8", "bool")),  # of none
-    "cross_entropy: the input is",  # of none
-    " and target (1,) do not fit; the target has",  # PyTorch takes it beside an input (C,)
-    "expected target dtype to be Long or Byte",
-    "one_hot is only applicable to index tensor of type LongTensor",
-    "to have one of the following scalar types: Long, Int; but got torch.ByteTensor",
-    "Subtraction, the `-` operator, with a bool tensor is not supported",
-)
+    "Boolean inputs not supported for relu": "no kernel",
+    "softmax_kernel_impl": "no kernel",
+    "softmax_lastdim_kernel_impl": "no kernel",
+    "with two bool tensors is not supported": "booleans count as 0 and 1",
+    "Subtraction, the `-` operator, with a bool tensor is not supported": "booleans count as 0 and 1",
+    "can't be cast to the desired output type": "integers as targets",
+    **{f"Found dtype {kind} but expected": "integers as targets" for kind in ("Byte", "Int", "Long", "Bool")},
+    **{f"result 0 is float32, torch has {t}": "look at dtypes" for t in ("int64", "int32", "uint8", "bool")},
+    "cross_entropy: the input is": "look at dtypes",
+    " and target (1,) do not fit; the target has": "a target (1,) does not fit",
+    "expected target dtype to be Long or Byte": "integers of every dtype",
+    "one_hot is only applicable to index tensor of type LongTensor": "integers of every dtype",
+    "scalar types: Long, Int; but got torch.ByteTensor": "integers of every dtype",
+}
+
+
+def test_what_is_different_on_purpose_stands_in_the_readme():
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    section = readme.split("## Where we differ from PyTorch")[1].split("\n## ")[0]
+    assert [words for words in MEANT.values() if words not in " ".join(section.split())] == []
 
 
 # where PyTorch's derivative at a vector or a target of zeros is NaN, and ours is not

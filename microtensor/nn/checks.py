@@ -50,8 +50,7 @@ def check_mask(who: str, mask: Any) -> None:
 
 def refuse_integers(who: str, x: Tensor) -> None:
     """What is no whole number would be cut."""
-    if not isinstance(x, Tensor):
-        check_tensors(who, input=x)
+    check_tensors(who, input=x)
     if x.array.dtype.kind != "f":
         raise TypeError(f"{who}: the input is {x.dtype}; make it floating with .float()")
 

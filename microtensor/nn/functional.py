@@ -178,8 +178,7 @@ def _check_affine(who: str, input: Tensor, shape: tuple[int, ...], **parts: Tens
     for name, part in parts.items():
         if part is None:
             continue
-        if not isinstance(part, Tensor):
-            check_tensors(who, **{name: part})
+        check_tensors(who, **{name: part})
         if part.array.shape != shape:
             raise ValueError(f"{who}: {name} has shape {part.shape}, not {shape}; make it normalized_shape")
         if part.array.dtype != input.array.dtype:

@@ -144,9 +144,7 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
             )
     if input.ndim == 2:
         return input, target.long()
-    rows = input
-    if input.ndim > 2:  # (N, C, d1, …) → (N, d1, …, C)
-        rows = input.permute(0, *range(2, input.ndim), 1)
+    rows = input if input.ndim < 3 else input.permute(0, *range(2, input.ndim), 1)  # (N, C, d…) → (N, d…, C)
     return rows.reshape(target.numel(), classes), target.long().reshape(-1)
 
 
@@ -198,16 +196,19 @@ def binary_cross_entropy(
     function loses no digits near 1.
 
     Shapes: input and target equal, weight broadcasts to them → scalar, or as input for reduction="none"
-    Raises: ValueError for unequal shapes, an input outside 0 … 1 or another reduction; TypeError for
-    integers.
+    Raises: ValueError for unequal shapes, an input or a target outside 0 … 1, or another reduction; TypeError
+    for integers.
     Source: PyTorch's binary_cross_entropy.
     """
     who = "binary_cross_entropy"
     _same_shape(who, input, target)
     refuse_integers(who, input)
     x = input.detach()
-    if not ((x.array >= 0) & (x.array <= 1)).all():
-        raise ValueError(f"{who}: the input leaves 0 … 1; give probabilities, or logits to {who}_with_logits")
+    for name, given in (("input", x.array), ("target", target.array)):
+        if not ((given >= 0) & (given <= 1)).all():
+            raise ValueError(
+                f"{who}: the {name} leaves 0 … 1; give probabilities (logits: {who}_with_logits)"
+            )
     edge = x * (1.0 - x) < 1e-12
     inside = ops.where(edge, 0.5, input)
     log_x = ops.where(edge, x.log().clamp(min=-100.0), inside.log())
