@@ -137,6 +137,7 @@ BY_NAME = {  # call → error, what it says
     "attend((2,), (2, 2), (2, 2))": (ValueError, "each needs two axes at least"),
     "attend((2, 3), (2, 2), (2, 2))": (ValueError, "query and key differ in width"),
     "attend((2, 2), (2, 2), (3, 2))": (ValueError, "key and value differ in length"),
+    "ones(()).flatten(-3, -3)": (IndexError, r"flatten: dim -3 is out of range for shape \(\)"),
     "attend((2, 3, 5, 4), (2, 5, 3, 4), (2, 3, 5, 4))": (
         ValueError,
         r"the key's heads and .*key.transpose\(-3",

@@ -134,8 +134,6 @@ class Shapes(Parts):
         Raises: ValueError for a start_dim after end_dim; IndexError or TypeError for what is no axis.
         Source: torch.flatten.
         """
-        if self.ndim == 0:
-            return self.reshape(1)
         first, last = as_axis("flatten", self, start_dim), as_axis("flatten", self, end_dim)
         if first > last:
             raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}; swap them")
