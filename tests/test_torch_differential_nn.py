@@ -301,6 +301,7 @@ MEANT = {
     "dropout: the input is": "take no integers",
     "differ; convert one": "Mixed dtypes are refused",
     "result 0 is float64, torch has float32": "the dtype of both",
+    "Found dtype Float but expected Double": "the dtype of both",
     "huber_loss: input": "the dtype of both",
     # calls that PyTorch refuses, by what its error says, and we take
     "Boolean inputs not supported for relu": "no kernel",
