@@ -7,6 +7,7 @@ sub-layer and once more at the end, learned positions, GELU. Its attention is th
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,9 @@ from microtensor import Tensor, nn, optim, viz
 from models.attention import CONCAT, scaled_dot_product_attention
 from models.cache import KeyValueCache
 from models.generate import generate
+from models.gpt2 import gpt2_settings, gpt2_tensors, is_conv1d
 from models.masks import causal_mask
+from models.pretrained import fill
 
 __all__ = ["GPT", "GPTConfig"]
 
@@ -25,9 +28,10 @@ __all__ = ["GPT", "GPTConfig"]
 class GPTConfig:
     """The sizes of a GPT; the defaults are GPT-2's smallest (its 50,257 tokens rounded up to 64 · 786).
 
-    block_size: the longest sequence, in tokens. bias: in Linear and LayerNorm, as in GPT-2.
+    block_size: the longest sequence, in tokens. bias: in Linear and LayerNorm, as in GPT-2. gelu: "tanh", as
+    GPT-2 has it, or "none", the exact one. eps: LayerNorm's.
 
-    Source: nanoGPT's GPTConfig.
+    Source: nanoGPT's GPTConfig. Differs: gelu and eps are not fixed, for checkpoints that have others.
     """
 
     block_size: int = 1024
@@ -37,6 +41,8 @@ class GPTConfig:
     n_embd: int = 768
     dropout: float = 0.0
     bias: bool = True
+    gelu: str = "tanh"
+    eps: float = 1e-5
 
 
 class CausalSelfAttention(nn.Module):
@@ -80,7 +86,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class MLP(nn.Module):
-    """GELU(x W_1 + b_1) W_2 + b_2, GELU in its tanh form.
+    """GELU(x W_1 + b_1) W_2 + b_2, GELU in its tanh form if config.gelu does not say otherwise.
 
     Shapes: (B, T, C) → the same. Source: Radford et al. 2019; the paper, eq. 2, has ReLU.
     """
@@ -88,7 +94,7 @@ class MLP(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
-        self.gelu = nn.GELU(approximate="tanh")
+        self.gelu = nn.GELU(approximate=config.gelu)
         self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -106,9 +112,9 @@ class Block(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.ln_1 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.ln_1 = nn.LayerNorm(config.n_embd, config.eps, bias=config.bias)
         self.attn = CausalSelfAttention(config)
-        self.ln_2 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.ln_2 = nn.LayerNorm(config.n_embd, config.eps, bias=config.bias)
         self.mlp = MLP(config)
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
@@ -137,7 +143,7 @@ class GPT(nn.Module):
                 "wpe": nn.Embedding(config.block_size, config.n_embd),
                 "drop": nn.Dropout(config.dropout),
                 "h": nn.ModuleList([Block(config) for _ in range(config.n_layer)]),
-                "ln_f": nn.LayerNorm(config.n_embd, bias=config.bias),
+                "ln_f": nn.LayerNorm(config.n_embd, config.eps, bias=config.bias),
             }
         )
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
@@ -153,6 +159,21 @@ class GPT(nn.Module):
                 nn.init.zeros_(parameter)
             elif "ln_" not in name:
                 nn.init.normal_(parameter, std=0.02)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], *, dropout: float = 0.0) -> GPT:
+        """GPT-2 with the weights of a folder: config.json and model.safetensors in Hugging Face's form.
+
+        Half precisions become float32. dropout: for training it further, everywhere the same.
+        Raises: FileNotFoundError for what is not there; ValueError for another model_type, settings that
+        this GPT has not, and naming the tensors that are missing, unexpected or of another shape.
+        """
+        who = "GPT.from_pretrained"
+        config = GPTConfig(**gpt2_settings(who, folder), dropout=dropout)
+        tensors = gpt2_tensors(who, folder)
+        model = cls(config)
+        fill(who, model, tensors, transposed=is_conv1d)
+        return model
 
     def forward(
         self, idx: Tensor, targets: Tensor | None = None, cache: KeyValueCache | None = None

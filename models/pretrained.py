@@ -1,0 +1,131 @@
+"""What a folder of a pretrained model holds, read with plain errors: config.json and model.safetensors.
+
+It knows Hugging Face's file names and nothing of any model. Weights come from safetensors files alone, which
+cannot run code; a pickled pytorch_model.bin is not read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from microtensor import Tensor, nn
+from microtensor.train import load
+
+__all__ = ["fill", "read_config", "read_tensors", "refuse_other", "sizes"]
+
+WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"  # of weights in several files: {"weight_map": {tensor: file}}
+
+
+def read_config(who: str, folder: str | os.PathLike[str], model_type: str) -> dict[str, Any]:
+    """The entries of config.json.
+
+    Raises: FileNotFoundError without it; ValueError if it is no JSON object, or of another model_type.
+    """
+    config = _read_json(who, Path(folder, "config.json"))
+    found = config.get("model_type")
+    if found != model_type:
+        raise ValueError(
+            f"{who}: the model in {str(folder)!r} has model_type {found!r}; give a folder of a {model_type!r}"
+        )
+    return config
+
+
+def sizes(who: str, config: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
+    """The entries of these names, each an integer of 1 or more.
+
+    Raises: ValueError naming those that are not.
+    """
+    found = {name: config.get(name) for name in names}
+    faults = [f"{name} {value!r}" for name, value in found.items() if type(value) is not int or value < 1]
+    if faults:
+        raise ValueError(f"{who}: config.json has {', '.join(faults)}; give integers of 1 or more")
+    return {name: int(config[name]) for name in names}
+
+
+def refuse_other(who: str, config: Mapping[str, Any], supported: Mapping[str, Sequence[Any]]) -> None:
+    """Nothing, if each entry that is there has one of its supported values.
+
+    Raises: ValueError naming those that have not: another architecture would compute wrong numbers.
+    """
+    faults = [
+        f"{name} {config[name]!r} (only {' or '.join(map(repr, values))})"
+        for name, values in supported.items()
+        if name in config and config[name] not in values
+    ]
+    if faults:
+        raise ValueError(f"{who}: config.json asks for {', '.join(faults)}; choose a model without that")
+
+
+def read_tensors(who: str, folder: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The tensors of model.safetensors, or of the files that model.safetensors.index.json names, by name.
+
+    Raises: FileNotFoundError if a file is missing; ValueError for one that is damaged.
+    """
+    tensors: dict[str, Tensor] = {}
+    for path in _weight_files(who, Path(folder)):
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{who}: there is no {path.name} in {str(folder)!r}; save the model there as safetensors"
+            )
+        tensors |= load(path)
+    return tensors
+
+
+def fill(
+    who: str,
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    transposed: Callable[[str], bool] = lambda name: False,
+) -> None:
+    """Copy the tensors into the model's parameters and buffers, some of them transposed.
+
+    Raises: ValueError naming every missing, unexpected and misshaped one, before anything is changed.
+    """
+    own = model.state_dict()
+    shapes = {name: t.shape[::-1] if transposed(name) else t.shape for name, t in own.items()}
+    faults = [f"{name} is missing" for name in own if name not in tensors]
+    faults += [f"{name} is unexpected" for name in tensors if name not in own]
+    faults += [f"{name} has shape {tensors[name].shape}, not {tuple(shape)}" for name, shape in shapes.items()
+               if name in tensors and tensors[name].shape != shape]  # fmt: skip
+    if faults:
+        more = f"; and {len(faults) - 6} more" if len(faults) > 6 else ""
+        raise ValueError(
+            f"{who}: the weights are not those of config.json: {'; '.join(faults[:6])}{more}; "
+            f"take both from one model"
+        )
+    model.load_state_dict({name: t.T if transposed(name) else t for name, t in tensors.items()})
+
+
+def _weight_files(who: str, folder: Path) -> Iterator[Path]:
+    """One file, or the parts that an index names; a whole file is taken before parts, as elsewhere."""
+    if (folder / WEIGHTS).exists() or not (folder / INDEX).exists():
+        yield folder / WEIGHTS
+        return
+    parts = _read_json(who, folder / INDEX).get("weight_map")
+    if not isinstance(parts, dict) or not parts or not all(_is_name(part) for part in parts.values()):
+        raise ValueError(f"{who}: {INDEX} has no weight_map of file names; use another copy")
+    yield from (folder / name for name in sorted(set(parts.values())))
+
+
+def _is_name(part: Any) -> bool:
+    """Of a file in the folder itself: an index must not lead out of it."""
+    return isinstance(part, str) and part.endswith(".safetensors") and os.path.basename(part) == part
+
+
+def _read_json(who: str, path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{who}: there is no {path.name} in {str(path.parent)!r}; give the folder of a saved model"
+        )
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{who}: {str(path)!r} is no JSON ({error}); use another copy") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{who}: {str(path)!r} is no JSON object; use another copy")
+    return found
