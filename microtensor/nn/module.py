@@ -186,7 +186,8 @@ class Module:
                 if remove_duplicate:
                     memo.add(module)
                 yield path, module
-                waiting += reversed([(_join(path, name), child) for name, child in module.named_children()])
+                if module._modules:
+                    waiting += reversed([(_join(path, name), child) for name, child in module.named_children()])
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules set on this one, with their names."""
