@@ -137,12 +137,10 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
     classes = input.shape[min(1, input.ndim - 1)]
     ids = target.array
     outside = (ids < 0) | (ids >= classes)
-    if np.count_nonzero(outside):  # takes a tenth of any()
-        wrong = ids[outside & (ids != ignore_index)]
-        if wrong.size:
-            raise IndexError(
-                f"{who}: target {wrong[0]} is outside 0 … {classes - 1}; fix it, or name it as ignore_index"
-            )
+    if np.count_nonzero(outside) and (wrong := ids[outside & (ids != ignore_index)]).size:
+        raise IndexError(
+            f"{who}: target {wrong[0]} is outside 0 … {classes - 1}; fix it, or name it as ignore_index"
+        )
     if input.ndim == 2:
         return input, target.long()
     rows = input if input.ndim < 3 else input.permute(0, *range(2, input.ndim), 1)  # (N, C, d…) → (N, d…, C)

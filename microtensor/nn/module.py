@@ -186,8 +186,8 @@ class Module:
                 if remove_duplicate:
                     memo.add(module)
                 yield path, module
-                if module._modules:
-                    waiting += reversed([(_join(path, name), child) for name, child in module.named_children()])
+                below = reversed(module._modules.items())
+                waiting += [(_join(path, name), child) for name, child in below if child is not None]
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules set on this one, with their names."""
