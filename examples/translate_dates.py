@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from job import Job
 
 import microtensor as mt
 import microtensor.nn.functional as F
@@ -28,7 +28,7 @@ from microtensor.data import DataLoader, Dataset
 from microtensor.data.dates import BOS, EOS, PAD, DateCorpus
 from microtensor.optim import Adam
 from microtensor.optim.lr_scheduler import LambdaLR, noam
-from microtensor.train import Trainer, load_checkpoint, tune_allocator
+from microtensor.train import Trainer
 from models import Transformer, TransformerConfig, greedy_decode
 
 ISO_LENGTH = 10  # characters of YYYY-MM-DD
@@ -171,55 +171,14 @@ def layer_graph(model: Transformer, corpus: DateCorpus, text: str, path: Path) -
 # --- the job ------------------------------------------------------------------------------------------------
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("--steps", type=int, help="training steps; default 1500 (with --smoke 20)")
-    add(
-        "--resume",
-        action="store_true",
-        help="go on from the newest checkpoint in --out, as that run was begun",
-    )
-    add("--seed", type=int, help="of the model and the training data; default 0")
-    add("--out", type=Path, help="folder for checkpoints and pictures; default runs/dates (or runs/smoke)")
-    add("--text", action="append", default=[], help="a date of 1900 to 2099 to translate at the end; may be "
-        "given more than once, and the attention map shows the first")  # fmt: skip
-    add("--smoke", action="store_true", help="a tiny model for a few steps: does everything work?")
-    options = parser.parse_args()
-    if options.out is None:
-        options.out = Path("runs/smoke" if options.smoke else "runs/dates")
-    return options
-
-
-def settle(options: argparse.Namespace, corpus: DateCorpus) -> None:
-    """Refuse what cannot work, before anything is trained; a resumed run keeps what it was begun with."""
-    for text in options.text:
-        if not 0 < len(corpus.encode(text)) < MAX_LENGTH:
-            raise ValueError(
-                f"--text {text!r} has {len(corpus.encode(text))} characters; give 1 to {MAX_LENGTH - 1}"
-            )
-    if options.out.exists() and not options.out.is_dir():
-        raise ValueError(f"--out {options.out} is no folder; name another")
-    kept = sorted(options.out.glob("step-*.safetensors"))
-    if options.resume:
-        if not kept:
-            raise ValueError(
-                f"--resume: {options.out} holds no checkpoint; leave --resume out, or name another --out"
-            )
-        begun = load_checkpoint(kept[-1]).config
-        for name in ("steps", "seed", "smoke"):
-            wish = getattr(options, name)
-            if wish not in (None, False, begun[name]):
-                raise ValueError(
-                    f"--{name} {wish}: the run in {options.out} has {begun[name]}; leave --{name} out"
-                )
-            setattr(options, name, begun[name])
-    elif kept:
-        raise ValueError(f"{options.out} holds a run already; go on with --resume, or name another --out")
-    options.seed = 0 if options.seed is None else options.seed
-    options.steps = (20 if options.smoke else 1500) if options.steps is None else options.steps
-    if options.steps < 1:
-        raise ValueError(f"--steps {options.steps} trains nothing; give at least 1")
+JOB = Job(__doc__, "runs/dates", {"steps": 1500, "seed": 0}, {"steps": 20})
+JOB.parser.add_argument(
+    "--text",
+    action="append",
+    default=[],
+    help="a date of 1900 to 2099 to translate at the end; may be given more than once, and the attention map "
+    "shows the first",
+)
 
 
 def make_trainer(options: argparse.Namespace, corpus: DateCorpus, n_test: int) -> Trainer:
@@ -242,13 +201,17 @@ def make_trainer(options: argparse.Namespace, corpus: DateCorpus, n_test: int) -
         eval_every=max(1, steps // 5),
         checkpoint=options.out,
         checkpoint_every=max(1, steps // 15),
-        config={"steps": steps, "seed": options.seed, "smoke": options.smoke},
+        config=JOB.kept(options),
     )
 
 
 def run(options: argparse.Namespace) -> None:
     corpus = DateCorpus(n_test=1000)
-    settle(options, corpus)
+    for text in options.text:
+        if not 0 < len(corpus.encode(text)) < MAX_LENGTH:
+            raise ValueError(
+                f"--text {text!r} has {len(corpus.encode(text))} characters; give 1 to {MAX_LENGTH - 1}"
+            )
     n_test = 50 if options.smoke else 1000
     trainer = make_trainer(options, corpus, n_test)
     model = trainer.model
@@ -290,26 +253,5 @@ def is_date(text: str) -> bool:
     return True
 
 
-def main() -> int:
-    """0 if all went well, 1 for what the user can mend, 130 after Ctrl-C."""
-    options = arguments()
-    tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
-    try:
-        run(options)
-    except KeyboardInterrupt:
-        kept = sorted(options.out.glob("step-*.safetensors"))
-        if not kept:
-            print("\nstopped; nothing was trained yet")
-        else:
-            again = [a for a in sys.argv if a != "--resume"]
-            python = min(sys.executable, os.path.relpath(sys.executable), key=len)
-            print(f"\nstopped; {kept[-1]} is kept. Go on with:\n  {shlex.join([python, *again, '--resume'])}")
-        return 130
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"translate_dates: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(JOB.run(run))

@@ -32,7 +32,7 @@ def finished(tmp_path_factory):
 def test_the_main_job_trains_translates_and_draws(finished):
     folder, done = finished
     assert done.returncode == 0, done.stderr
-    out = folder / "runs" / "smoke"
+    out = folder / "runs" / "dates-smoke"
     for name in ("step-00000020.safetensors", "log.jsonl", "cross_attention.png", "attention_layer.svg"):
         assert (out / name).stat().st_size > 0
     assert done.stdout.count("right") + done.stdout.count("WRONG") == 10
@@ -55,10 +55,11 @@ def test_a_finished_run_resumes_to_look_again(finished):
         (["--text", "3 März 🎉 1998"], "PARTY POPPER"),
         (["--text", ""], "has 0 characters; give 1 to 63"),
         (["--text", "1" * 64], "has 64 characters; give 1 to 63"),
-        (["--steps", "0"], "trains nothing; give at least 1"),
+        (["--steps", "0"], "--steps is 0; give at least 1"),
         (["--smoke"], "holds a run already; go on with --resume"),
         (["--resume", "--out", "nowhere"], "holds no checkpoint; leave --resume out"),
         (["--resume", "--smoke", "--seed", "1"], "has 0; leave --seed out"),
+        (["--resume", "--out", "runs/dates-smoke", "--steps", "0"], "has 20; leave --steps out"),
         (["--resume", "--smoke", "--steps", "30"], "has 20; leave --steps out"),
         (["--out", "file.txt"], "is no folder; name another"),
     ],

@@ -1,0 +1,93 @@
+"""What the training jobs beside this file share: their settings, --resume, Ctrl-C, errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from microtensor.train import load_checkpoint, tune_allocator
+
+
+class Job:
+    """A program that trains in a folder of checkpoints, and goes on there as it was begun.
+
+    settings: name → default of each option that a run is begun with and keeps; whole numbers are 1 or more,
+    but for the seed. smoke: the defaults of those that --smoke makes small. More options: `parser`.
+    """
+
+    def __init__(self, doc: str, out: str, settings: Mapping[str, Any], smoke: Mapping[str, Any]) -> None:
+        self.out, self.settings, self.smoke = out, dict(settings), dict(smoke)
+        self.parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+        add = self.parser.add_argument
+        for name, value in settings.items():
+            small = f" (with --smoke {smoke[name]})" if name in smoke else ""
+            add(f"--{name}", type=type(value), help=f"default {value}{small}")
+        add("--out", type=Path, help=f"folder for all that is written; default {out} (or {out}-smoke)")
+        add("--resume", action="store_true", help="go on from the newest checkpoint in --out")
+        add("--smoke", action="store_true", default=None, help="a tiny model, a few steps: does all work?")
+
+    def settle(self, options: argparse.Namespace) -> None:
+        """Refuse what cannot work, before anything is trained; a resumed run keeps what it was begun with.
+
+        `options.begun` becomes the whole config of the run that goes on, or {}.
+        """
+        if options.out is None:
+            options.out = Path(f"{self.out}-smoke" if options.smoke else self.out)
+        if options.out.exists() and not options.out.is_dir():
+            raise ValueError(f"--out {options.out} is no folder; name another")
+        kept = checkpoints(options)
+        if kept and not options.resume:
+            raise ValueError(f"{options.out} holds a run already; go on with --resume, or name another --out")
+        if options.resume and not kept:
+            raise ValueError(
+                f"--resume: {options.out} holds no checkpoint; leave --resume out, or name another --out"
+            )
+        options.begun = dict(load_checkpoint(kept[-1]).config or {}) if kept else {}
+        if kept and not options.begun.keys() >= {*self.settings, "smoke"}:
+            raise ValueError(f"--resume: the run in {options.out} is of another program; name another --out")
+        defaults = {**self.settings, "smoke": False, **(self.smoke if options.smoke else {})}
+        for name, default in defaults.items():
+            wish = getattr(options, name)
+            value = options.begun.get(name, default if wish is None else wish)
+            if wish not in (None, value):
+                raise ValueError(f"--{name} {wish}: the run in {options.out} has {value}; leave --{name} out")
+            if name in self.settings and name != "seed" and type(value) is int and value < 1:
+                raise ValueError(f"--{name} is {value}; give at least 1")
+            setattr(options, name, value)
+
+    def kept(self, options: argparse.Namespace) -> dict[str, Any]:
+        """What of the options goes into the config of a checkpoint."""
+        return {name: getattr(options, name) for name in (*self.settings, "smoke")}
+
+    def run(self, work: Callable[[argparse.Namespace], None]) -> int:
+        """0 if all went well, 1 for what the user can mend, 130 after Ctrl-C."""
+        options = self.parser.parse_args()
+        tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
+        try:
+            self.settle(options)
+            work(options)
+        except KeyboardInterrupt:
+            print(f"\nstopped; {self._farewell(options)}")
+            return 130
+        except (ValueError, OSError, RuntimeError) as error:
+            print(f"{Path(sys.argv[0]).stem}: {error}", file=sys.stderr)
+            return 1
+        return 0
+
+    def _farewell(self, options: argparse.Namespace) -> str:
+        kept = checkpoints(options)
+        if not kept:
+            return "nothing was trained yet"
+        again = [a for a in sys.argv if a != "--resume"]
+        python = min(sys.executable, os.path.relpath(sys.executable), key=len)
+        return f"{kept[-1]} is kept. Go on with:\n  {shlex.join([python, *again, '--resume'])}"
+
+
+def checkpoints(options: argparse.Namespace) -> list[Path]:
+    """Those in --out, the newest last; none before --out is settled."""
+    return sorted(options.out.glob("step-*.safetensors")) if options.out else []
