@@ -7,6 +7,7 @@ from models.generate import generate, greedy_decode
 from models.gpt import GPT, GPTConfig
 from models.masks import causal_mask, combine_masks, explain_mask, padding_mask
 from models.positional import PositionalEncoding, sinusoidal_encoding
+from models.text_encoder import TextEncoder, TextEncoderConfig
 from models.transformer import (
     Attention,
     Decoder,
@@ -31,6 +32,8 @@ __all__ = [
     "KeyValueCache",
     "MultiHeadAttention",
     "PositionalEncoding",
+    "TextEncoder",
+    "TextEncoderConfig",
     "Transformer",
     "TransformerConfig",
     "beam_search",

@@ -15,7 +15,7 @@ from typing import Any
 from microtensor import Tensor, nn
 from microtensor.train import load
 
-__all__ = ["fill", "read_config", "read_tensors", "refuse_other", "sizes"]
+__all__ = ["fill", "read_config", "read_json", "read_tensors", "refuse_other", "sizes"]
 
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # of weights in several files: {"weight_map": {tensor: file}}
@@ -26,7 +26,7 @@ def read_config(who: str, folder: str | os.PathLike[str], model_type: str) -> di
 
     Raises: FileNotFoundError without it; ValueError if it is no JSON object, or of another model_type.
     """
-    config = _read_json(who, Path(folder, "config.json"))
+    config: dict[str, Any] = read_json(who, Path(folder, "config.json"))
     found = config.get("model_type")
     if found != model_type:
         raise ValueError(
@@ -81,15 +81,18 @@ def fill(
     model: nn.Module,
     tensors: Mapping[str, Tensor],
     transposed: Callable[[str], bool] = lambda name: False,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Copy the tensors into the model's parameters and buffers, some of them transposed.
 
+    names: our name of what the file calls otherwise → the file's.
     Raises: ValueError naming every missing, unexpected and misshaped one, before anything is changed.
     """
     own = model.state_dict()
-    shapes = {name: t.shape[::-1] if transposed(name) else t.shape for name, t in own.items()}
-    faults = [f"{name} is missing" for name in own if name not in tensors]
-    faults += [f"{name} is unexpected" for name in tensors if name not in own]
+    called = {name: (names or {}).get(name, name) for name in own}
+    shapes = {called[name]: t.shape[::-1] if transposed(name) else t.shape for name, t in own.items()}
+    faults = [f"{name} is missing" for name in shapes if name not in tensors]
+    faults += [f"{name} is unexpected" for name in tensors if name not in shapes]
     faults += [f"{name} has shape {tensors[name].shape}, not {tuple(shape)}" for name, shape in shapes.items()
                if name in tensors and tensors[name].shape != shape]  # fmt: skip
     if faults:
@@ -98,7 +101,8 @@ def fill(
             f"{who}: the weights are not those of config.json: {'; '.join(faults[:6])}{more}; "
             f"take both from one model"
         )
-    model.load_state_dict({name: t.T if transposed(name) else t for name, t in tensors.items()})
+    found = {name: tensors[theirs] for name, theirs in called.items()}
+    model.load_state_dict({name: t.T if transposed(name) else t for name, t in found.items()})
 
 
 def _weight_files(who: str, folder: Path) -> Iterator[Path]:
@@ -106,7 +110,7 @@ def _weight_files(who: str, folder: Path) -> Iterator[Path]:
     if (folder / WEIGHTS).exists() or not (folder / INDEX).exists():
         yield folder / WEIGHTS
         return
-    parts = _read_json(who, folder / INDEX).get("weight_map")
+    parts = read_json(who, folder / INDEX).get("weight_map")
     if not isinstance(parts, dict) or not parts or not all(_is_name(part) for part in parts.values()):
         raise ValueError(f"{who}: {INDEX} has no weight_map of file names; use another copy")
     yield from (folder / name for name in sorted(set(parts.values())))
@@ -117,7 +121,11 @@ def _is_name(part: Any) -> bool:
     return isinstance(part, str) and part.endswith(".safetensors") and os.path.basename(part) == part
 
 
-def _read_json(who: str, path: Path) -> dict[str, Any]:
+def read_json(who: str, path: Path, kind: type = dict) -> Any:
+    """What a JSON file holds: a dict, or what kind says.
+
+    Raises: FileNotFoundError without it; ValueError if it is no JSON, or holds something else.
+    """
     if not path.is_file():
         raise FileNotFoundError(
             f"{who}: there is no {path.name} in {str(path.parent)!r}; give the folder of a saved model"
@@ -126,6 +134,7 @@ def _read_json(who: str, path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{who}: {str(path)!r} is no JSON ({error}); use another copy") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{who}: {str(path)!r} is no JSON object; use another copy")
+    if not isinstance(found, kind):
+        what = "object" if kind is dict else "array"
+        raise ValueError(f"{who}: {str(path)!r} is no JSON {what}; use another copy")
     return found

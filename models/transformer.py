@@ -65,14 +65,14 @@ class SubLayer(nn.Module):
     norm="pre" is the later x + Dropout(f(LayerNorm(x))) (Xiong et al. 2020), which trains without warm-up.
     """
 
-    def __init__(self, d_model: int, dropout: float, norm: str) -> None:
+    def __init__(self, d_model: int, dropout: float, norm: str, eps: float = 1e-5) -> None:
         super().__init__()
         if norm not in ("post", "pre"):
             raise ValueError(
                 f'EncoderLayer, DecoderLayer: norm is {norm!r}; choose "post" (the paper) or "pre"'
             )
         self.pre, self.dropout = norm == "pre", dropout
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model, eps)
 
     def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, T, d_model) and a function of it → (B, T, d_model)"""
@@ -88,7 +88,8 @@ class EncoderLayer(nn.Module):
     Shapes: (B, T, d_model) → (B, T, d_model)
     Raises: ValueError for shapes that do not fit, another activation or norm, and a d_model that n_heads does
     not divide.
-    Source: the paper, §3.1, encoder; the lecture, encoder layer.
+    Source: the paper, §3.1, encoder; the lecture, encoder layer. Switches: attention_dropout, on the weights
+    (0 in the paper); eps of the LayerNorms.
     """
 
     def __init__(
@@ -100,12 +101,14 @@ class EncoderLayer(nn.Module):
         dropout: float = 0.1,
         activation: str = "relu",
         norm: str = "post",
+        attention_dropout: float = 0.0,
+        eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(d_model, n_heads)
+        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout=attention_dropout)
         self.feed_forward = FeedForward(d_model, d_ff, activation)
-        self.sublayer1 = SubLayer(d_model, dropout, norm)
-        self.sublayer2 = SubLayer(d_model, dropout, norm)
+        self.sublayer1 = SubLayer(d_model, dropout, norm, eps)
+        self.sublayer2 = SubLayer(d_model, dropout, norm, eps)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, weights: Weights | None = None) -> Tensor:
         """x (B, T, d_model), mask as in MultiHeadAttention; its weights are appended to `weights`."""
@@ -177,7 +180,7 @@ def _attend(attention: MultiHeadAttention, kept: Weights | None, *inputs: Any, *
 class Encoder(nn.Module):
     """N fresh encoder layers in a row (never copies of one), and with norm="pre" a LayerNorm at the end.
 
-    options: dropout, activation and norm of `EncoderLayer`.
+    options: dropout, activation, norm, attention_dropout and eps of `EncoderLayer`.
 
     Shapes: (B, T, d_model) → (B, T, d_model)
     Raises: ValueError for shapes that do not fit, another activation or norm, and a d_model that n_heads does
@@ -188,7 +191,8 @@ class Encoder(nn.Module):
     def __init__(self, n_layers: int, d_model: int, n_heads: int, d_ff: int, **options: Any) -> None:
         super().__init__()
         self.layers = nn.ModuleList(EncoderLayer(d_model, n_heads, d_ff, **options) for _ in range(n_layers))
-        self.norm = nn.LayerNorm(d_model) if options.get("norm") == "pre" else nn.Identity()
+        pre, eps = options.get("norm") == "pre", options.get("eps", 1e-5)
+        self.norm = nn.LayerNorm(d_model, eps) if pre else nn.Identity()
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, weights: Weights | None = None) -> Tensor:
         """(B, T, d_model) → (B, T, d_model)"""

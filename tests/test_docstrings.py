@@ -33,7 +33,15 @@ MODULES = [
 WITHOUT_SHAPES = ("optim", "data", "train", "viz", "profiler", "mode")
 SHAPELESS = {
     *("Module", "ModuleDict", "ModuleList", "ParameterList", "calculate_gain", "check_op", "detect_anomaly"),
-    *("set_detect_anomaly", "TransformerConfig", "GPTConfig", "composites", "enable_grad", "inference_mode"),
+    *(
+        "set_detect_anomaly",
+        "TransformerConfig",
+        "GPTConfig",
+        "TextEncoderConfig",
+        "composites",
+        "enable_grad",
+        "inference_mode",
+    ),
     *("no_grad", "is_grad_enabled", "set_grad_enabled", "manual_seed", "set_default_dtype", "Generator"),
     *(
         "get_num_threads",
@@ -69,6 +77,7 @@ REFUSES_NOTHING = {
     ),
     *(
         "GPTConfig",
+        "TextEncoderConfig",
         "Row",
         "get_num_threads",
         "peak_memory",

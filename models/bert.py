@@ -1,0 +1,152 @@
+"""Encoders of the BERT family as Hugging Face writes them, in the names of models/text_encoder.py.
+
+config.json, model.safetensors and tokenizer.json are transformers' files; modules.json, 1_Pooling/config.json
+and sentence_bert_config.json, where they are there, sentence-transformers'. It builds no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from microtensor import Tensor
+from models.pretrained import read_config, read_json, read_tensors, refuse_other, sizes
+
+__all__ = ["bert_names", "bert_settings", "bert_tensors", "bert_tokenizer"]
+
+SIZES = {  # in config.json → ours
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "d_ff",
+    "max_position_embeddings": "max_len",
+    "type_vocab_size": "n_types",
+}
+NUMBERS = {
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "layer_norm_eps": "eps",
+}
+# the other switches, and what our encoder computes; those that are not here change no number
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("gelu",),
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+}
+# what sentence-transformers may put behind the encoder, and how it calls our poolings
+MODULES = ("Transformer", "Pooling", "Normalize")
+MODE = "pooling_mode_"
+POOLINGS = {"mean_tokens": "mean", "max_tokens": "max", "cls_token": "cls"}
+
+EMBEDDINGS = {  # ours → in model.safetensors
+    "token_embedding": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "type_embedding": "embeddings.token_type_embeddings",
+    "norm": "embeddings.LayerNorm",
+}
+LAYER = {
+    "self_attention.q_proj": "attention.self.query",
+    "self_attention.k_proj": "attention.self.key",
+    "self_attention.v_proj": "attention.self.value",
+    "self_attention.out_proj": "attention.output.dense",
+    "sublayer1.norm": "attention.output.LayerNorm",
+    "feed_forward.linear1": "intermediate.dense",
+    "feed_forward.linear2": "output.dense",
+    "sublayer2.norm": "output.LayerNorm",
+}
+NO_WEIGHTS = ("pooler.", "cls.", "embeddings.position_ids", "embeddings.token_type_ids")
+
+
+def bert_settings(who: str, folder: Path, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What the files say, by the names of TextEncoderConfig; defaults hold for what config.json leaves out.
+
+    Raises: FileNotFoundError without config.json; ValueError for what is no BERT, and naming settings that
+    our encoder has not.
+    """
+    config = {theirs: defaults[ours] for theirs, ours in (SIZES | NUMBERS).items()}
+    config |= read_config(who, folder, "bert")
+    refuse_other(who, config, SUPPORTED)
+    found: dict[str, Any] = {SIZES[name]: n for name, n in sizes(who, config, [*SIZES]).items()}
+    for theirs, ours in NUMBERS.items():
+        if type(config[theirs]) not in (int, float) or not 0 <= config[theirs] < 1:
+            raise ValueError(f"{who}: config.json has {theirs} {config[theirs]!r}; give one of 0 … 1")
+        found[ours] = float(config[theirs])
+    pad_id = config.get("pad_token_id")
+    if pad_id is not None and not (type(pad_id) is int and 0 <= pad_id < found["vocab_size"]):
+        raise ValueError(f"{who}: config.json has pad_token_id {pad_id!r}; give an id of the vocabulary")
+    found["pad_id"] = pad_id or 0
+    return found | {"pooling": _pooling(who, folder), "max_seq_length": _max_seq_length(who, folder)}
+
+
+def _pooling(who: str, folder: Path) -> str:
+    """How tokens become a sentence: the mean, unless a file says otherwise."""
+    path = folder / "modules.json"
+    modules = read_json(who, path, list) if path.exists() else []
+    types = [module.get("type") if isinstance(module, dict) else module for module in modules]
+    kinds = [str(name).rpartition(".")[2] for name in types]
+    modes, path = ["mean_tokens"], folder / "1_Pooling" / "config.json"
+    if path.exists():
+        modes = [n.removeprefix(MODE) for n, on in read_json(who, path).items() if n.startswith(MODE) and on]
+    if not set(kinds) <= set(MODULES) or len(modes) != 1 or modes[0] not in POOLINGS:
+        raise ValueError(
+            f"{who}: modules.json has {kinds}, 1_Pooling/config.json {modes}; choose a model with no other "
+            f"modules than {', '.join(MODULES)}, whose pooling is one of {', '.join(POOLINGS)}"
+        )
+    return POOLINGS[modes[0]]
+
+
+def _max_seq_length(who: str, folder: Path) -> int | None:
+    """Where texts are cut, if a file says so. What becomes of case tokenizer.json alone may say."""
+    path = folder / "sentence_bert_config.json"
+    settings = read_json(who, path) if path.exists() else {}
+    length, lower = settings.get("max_seq_length"), settings.get("do_lower_case", False)
+    if lower is not False or not (length is None or (type(length) is int and length > 0)):
+        raise ValueError(
+            f"{who}: {path.name} has max_seq_length {length!r} and do_lower_case {lower!r}; give an integer "
+            f"of 1 or more, and false"
+        )
+    return length
+
+
+def bert_tokenizer(who: str, folder: Path) -> Any:
+    """The `tokenizers.Tokenizer` of tokenizer.json.
+
+    Raises: ModuleNotFoundError without that library; FileNotFoundError; ValueError for a damaged file.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f'{who}: tokenizers is missing; pip install "microtensor[text]"') from error
+    path = folder / "tokenizer.json"
+    read_json(who, path)
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more special
+        raise ValueError(f"{who}: {str(path)!r} is no tokenizer ({error}); use another copy") from error
+
+
+def bert_tensors(who: str, folder: Path) -> dict[str, Tensor]:
+    """The weights by the names that BertModel gives them today.
+
+    Left out are the pooler, the heads (cls, and where names begin with "bert." all that do not), and
+    constants. The oldest files call weight and bias of a LayerNorm gamma and beta.
+    """
+    tensors = read_tensors(who, folder)
+    if any(name.startswith("bert.") for name in tensors):
+        tensors = {name[5:]: t for name, t in tensors.items() if name.startswith("bert.")}
+    return {
+        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): t
+        for name, t in tensors.items()
+        if not name.startswith(NO_WEIGHTS)
+    }
+
+
+def bert_names(n_layers: int) -> dict[str, str]:
+    """Our parameters → BertModel's."""
+    modules = dict(EMBEDDINGS)
+    for i in range(n_layers):
+        modules |= {f"encoder.layers.{i}.{ours}": f"encoder.layer.{i}.{t}" for ours, t in LAYER.items()}
+    return {f"{ours}.{end}": f"{t}.{end}" for ours, t in modules.items() for end in ("weight", "bias")}
