@@ -111,6 +111,22 @@ def encoder_decoder(rival: str) -> Iterator[Case]:
     yield "encoder–decoder", 6.0 * 64 * tokens, step
 
 
+def encoder(rival: str) -> Iterator[Case]:
+    """Forward of 32 texts of 32 tokens, nothing recorded: all-MiniLM-L6-v2's sizes, random weights."""
+    keep_memory(rival)
+    B, T = 32, 32
+    layers, heads, width, hidden, vocabulary = 6, 12, 384, 1536, 30522
+    found = programs(rival)
+    ids = rng().integers(1, vocabulary, (B, T))
+    if rival == "torch":
+        call = found.encoder(ids, layers, heads, width, hidden, vocabulary)
+    else:
+        models = import_module("models")
+        model = models.TextEncoder(models.TextEncoderConfig(vocabulary, width, layers, heads, hidden))
+        call = found.evaluated(model, ids)
+    yield "32 texts", 2.0 * B * T * layers * (4 * width**2 + 2 * width * hidden + 2 * T * width), call
+
+
 def generation(rival: str) -> Iterator[Case]:
     """256 tokens, one text: ours with its cache of keys and values, nanoGPT's program without."""
     new, context = 256, 512
@@ -158,6 +174,7 @@ BENCHMARKS: dict[str, Callable[[str], Iterator[Case]]] = {
     "fused": fused,
     "dispatch": dispatch,
     "encoder-decoder": encoder_decoder,
+    "encoder": encoder,
     "generation": generation,
     **{name: (lambda rival, name=name: train(rival, name)) for name in GPTS},  # type: ignore[misc]
 }
