@@ -27,6 +27,7 @@ ADD_MASK = ("Z = S + M", "dS = dZ")
 SOFTMAX = ("A = softmax(S)", "dS = A * (dA - rowsum(dA * A))")
 DROPOUT = ("D = dropout(A, p)", "dA = dD * keep / (1 - p)")
 AVERAGE = ("H = A @ V", "dA = dH @ V.mT", "dV = A.mT @ dH")
+HEAD = ("Q = X @ W + b", "dX += dQ @ W.mT", "dW = X.mT @ dQ", "db = Σ(dQ)")
 CONCAT = ("C = Concat_h(H)", "dH = split_h(dC)")
 OUTPUT = ("Y = C @ W + b", "dC = dY @ W.mT", "dW = C.mT @ dY", "db = Σ(dY)")
 
@@ -136,7 +137,7 @@ class MultiHeadAttention(nn.Module):
         mask = self._mask(query, key, mask, is_causal, past)
         if viz.is_recording():
             self._tag(query, key, value)
-        q, o = self.q_proj, self.out_proj
+        q = self.q_proj
         with viz.fold("linQ", *PROJECTION, lane="Q", X=query, W=q.weight, b=q.bias):
             Q = self._split(q(query))  # (B, H, T, d_k)
         K, V = self._keys_and_values(key, value, cache, key is query)
@@ -151,11 +152,17 @@ class MultiHeadAttention(nn.Module):
         B, H, T, D = heads.shape
         with viz.fold("concat", *CONCAT, lane="O", H=heads):
             concat = heads.transpose(1, 2).reshape(B, T, H * D)  # (B, T, C)
+        output = self._project(concat)
+        return (output, A) if need_weights else output
+
+    def _project(self, concat: Tensor) -> Tensor:
+        """Y = C W^O + b_O"""
+        o = self.out_proj
         viz.tag(concat, "C", axes="B n_q d")
         with viz.fold("linO", *OUTPUT, lane="O", C=concat, W=o.weight, b=o.bias):
             output: Tensor = o(concat)
         viz.tag(output, "Y")
-        return (output, A) if need_weights else output
+        return output
 
     def _keys_and_values(
         self, key: Tensor, value: Tensor, cache: KeyValueCache | None, is_self: bool
@@ -207,19 +214,36 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         self._check(query, key, value)
+        if viz.is_recording():
+            self._tag(query, key, value)
         mask = self._mask(query, key, mask, is_causal=False)
-        heads = []
-        for i, matrices in enumerate(self.heads()):
-            columns = slice(i * self.d_k, (i + 1) * self.d_k)
-            parts = zip((query, key, value), matrices, list(self.children())[:3], strict=True)
-            Q, K, V = (x @ W if p.bias is None else x @ W + p.bias[columns] for x, W, p in parts)
-            mask_i = mask if mask is None or mask.shape[1] == 1 else mask[:, i : i + 1]
-            head, _ = scaled_dot_product_attention(
-                Q, K, V, None if mask_i is None else mask_i.squeeze(1), self.dropout if self.training else 0.0
-            )
-            heads.append(head)  # (B, T, d_v)
-        output: Tensor = self.out_proj(mt.cat(heads, -1))
-        return output
+        masks = (None,) if mask is None else mask.unbind(1)  # one for all heads, or one for each
+        heads, p = [], self.dropout if self.training else 0.0
+        for i in range(self.n_heads):
+            with viz.fold("head", title=f"head_{i + 1}", index=i + 1, H="head"):
+                if len(masks) > 1:
+                    viz.tag(masks[i], "M")
+                Q, K, V = (self._head(i, *part) for part in zip("QKV", (query, key, value), strict=True))
+                heads.append(scaled_dot_product_attention(Q, K, V, masks[i % len(masks)], p)[0])
+        names = {f"H{i}": head for i, head in enumerate(heads, 1)}  # (B, T, d_v) each
+        back = (f"d{H} = columns(dC, {H[1:]})" for H in names)
+        with viz.fold("concat", f"C = Concat({', '.join(names)})", *back, lane="O") as line:
+            line.names(**names)
+            concat = mt.cat(heads, -1)  # (B, T, C)
+        return self._project(concat)
+
+    def _head(self, i: int, letter: str, x: Tensor) -> Tensor:
+        """Q_i = X W_i^Q + b_Q,i, say: (B, T, d_model) → (B, T, d_k)"""
+        part = self.get_submodule(f"{letter.lower()}_proj")
+        columns = slice(i * self.d_k, (i + 1) * self.d_k)
+        with viz.fold(f"lin{letter}", *HEAD, lane=letter, X=x) as line:
+            W, b = part.weight.T[:, columns], None if part.bias is None else part.bias[columns]
+            y: Tensor = x @ W if b is None else x @ W + b
+            line.names(W=W, b=b)
+        viz.tag(W, f"W^{letter}", axes="d d_k")
+        viz.tag(b, f"b_{letter}", axes="d_k")
+        viz.tag(y, letter, axes="B n_q d_k" if letter == "Q" else "B n_k d_k")
+        return y
 
     # --- checks ---------------------------------------------------------------------------------------------
 

@@ -142,15 +142,30 @@ def _flow(layout: Layout) -> Iterator[str]:
 
 
 def _lanes(layout: Layout) -> Iterator[str]:
-    places = [layout.at(layout.ids[i])[0] for i in ("node-linQ", "node-linK", "node-linV") if i in layout.ids]
-    if places != sorted(places):
-        yield "Q, K, V are not in reading order"
+    for head in _heads(layout):
+        ids = [f"node-lin{lane}{head}" for lane in "QKV"]
+        places = [layout.at(layout.ids[i])[0] for i in ids if i in layout.ids]
+        if places != sorted(places):
+            yield f"Q, K, V are not in reading order {head}"
+    heads = [layout.at(layout.ids[f"node-scores{head}"])[0] for head in _heads(layout)[1:]]
+    if heads != sorted(heads):
+        yield "heads are not in reading order"
+
+
+def _heads(layout: Layout) -> list[str]:
+    """ "" for what belongs to no head, then 1, 2, …"""
+    return [
+        "",
+        *sorted(id.removeprefix("node-scores") for id in layout.ids if re.fullmatch(r"node-scores\d", id)),
+    ]
 
 
 def _spine(layout: Layout) -> Iterator[str]:
-    places = [layout.at(layout.ids[f"node-{key}"])[0] for key in SPINE if f"node-{key}" in layout.ids]
-    if places and max(places) - min(places) > 2.0:
-        yield f"the spine bends by {max(places) - min(places):.1f} pt"
+    for head in _heads(layout):
+        ids = [f"node-{key}{head}" for key in SPINE]
+        places = [layout.at(layout.ids[i])[0] for i in ids if i in layout.ids]
+        if places and max(places) - min(places) > 2.0:
+            yield f"the spine {head} bends by {max(places) - min(places):.1f} pt"
 
 
 def _hygiene(layout: Layout) -> Iterator[str]:

@@ -22,7 +22,6 @@ class Truth:
     """The arrays and gradients of one run, under the names that a fold's texts use."""
 
     def __init__(self, y: Any, recorder: Recorder, seed: Any) -> None:
-        self.entries = _walk(y.grad_fn)
         self.recorder, self.graph = recorder, trace(y, recorder, [])
         self.groups = [g for g in fold(self.graph, by_line=True).groups if g.span is not None]
         self.tagged = {id(t.tensor): t for t in recorder.tags.values()}
@@ -33,6 +32,7 @@ class Truth:
     def names(self, group: Group) -> dict[str, Any]:
         assert group.span is not None
         names: dict[str, Any] = {"d_k": D, "split_h": _split, "merge_h": _merge, "Concat_h": _merge}
+        names |= {"Concat": lambda *heads: np.concatenate(heads, -1), "columns": _columns}
         target = formula.parse(group.span.texts[0])[0]
         for name, value in {**group.span.names, target: self.output(group)}.items():
             tag = self.tagged.get(id(value))
@@ -40,7 +40,7 @@ class Truth:
             if self.gradient.get(id(value)) is not None:
                 names[f"d{name}"] = self.gradient_of(value)
         if group.span.key == "dropout":
-            entry = next(e for e in self.entries if e.op.name == "dropout")
+            entry = group.members[0].value
             names["keep"] = kernels.dropout_keeps(entry.shape, **entry.params)
             names["dropout"] = lambda a, p: a * names["keep"] / (1 - p)
         return names
@@ -63,12 +63,23 @@ def _merge(x: Any) -> Any:
     return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], H * D)
 
 
+def _columns(x: Any, head: int) -> Any:
+    return x[..., (head - 1) * D : head * D]
+
+
 def _to(shape: tuple[int, ...], value: Any) -> Any:
     """Summed over the axes that the left side lacks (the batch)."""
     return value.sum(axis=tuple(range(value.ndim - len(shape))))
 
 
-def run(rng: np.random.Generator, mask: str | None, dropout: float, bias: bool, cross: bool) -> Truth:
+def run(
+    rng: np.random.Generator,
+    mask: str | None,
+    dropout: float,
+    bias: bool,
+    cross: bool,
+    forward: str = "forward",
+) -> Truth:
     mt.manual_seed(1)
     layer = MultiHeadAttention(H * D, H, bias=bias, dropout=dropout).double()
     if bias:
@@ -78,18 +89,8 @@ def run(rng: np.random.Generator, mask: str | None, dropout: float, bias: bool, 
     memory = mt.tensor(rng.normal(size=(2, 5, H * D)), requires_grad=True) if cross else None
     masks = {"bool": causal_mask(3), "float": mt.tensor(rng.normal(size=(3, 3))), None: None}
     with viz.recording() as recorder:
-        y = layer(x, memory, mask=masks[mask])
+        y = getattr(layer, forward)(x, memory, mask=masks[mask])
     return Truth(y, recorder, mt.tensor(rng.normal(size=y.shape)))
-
-
-def _walk(entry: Any) -> list[Any]:
-    seen, stack = {entry}, [entry]
-    while stack:
-        for node in stack.pop().inputs:
-            if isinstance(node, engine.Entry) and node not in seen:
-                seen.add(node)
-                stack.append(node)
-    return list(seen)
 
 
 CASES = [
@@ -108,6 +109,10 @@ def test_every_equation_gives_the_engines_values(
     keys = {"linQ", "linK", "linV", "scores", "softmax", "av", "concat", "linO"}
     keys |= ({"mask"} if mask else set()) | ({"dropout"} if dropout else set())
     assert {g.span.key for g in truth.groups if g.span} == keys
+    check_equations(truth)
+
+
+def check_equations(truth: Truth) -> None:
     for group in truth.groups:
         assert group.span is not None
         got = formula.evaluate(group.span.texts[0], truth.names(group))
@@ -119,7 +124,11 @@ def test_every_equation_gives_the_engines_values(
 def test_every_gradient_gives_the_engines_gradient(
     rng: np.random.Generator, mask: str | None, dropout: float, bias: bool, cross: bool
 ) -> None:
-    truth = run(rng, mask, dropout, bias, cross)
+    count = check_gradients(run(rng, mask, dropout, bias, cross))
+    assert count == 14 + 4 * bias + (mask is not None) + (dropout > 0)
+
+
+def check_gradients(truth: Truth) -> int:
     sums: dict[int, Any] = {}
     count = 0
     for group in truth.groups:
@@ -140,7 +149,17 @@ def test_every_gradient_gives_the_engines_gradient(
                 np.testing.assert_allclose(got, truth.gradient_of(tensor), rtol=1e-11, atol=1e-12)
     for key, value in sums.items():
         np.testing.assert_allclose(value, truth.gradient[key].array, rtol=1e-11, atol=1e-12)
-    assert count == 14 + 4 * bias + (mask is not None) + (dropout > 0)
+    return count
+
+
+@pytest.mark.parametrize(("mask", "dropout", "bias", "cross"), [CASES[0], CASES[6], CASES[8], CASES[-1]])
+def test_what_is_said_of_each_head_gives_the_engines_values(
+    rng: np.random.Generator, mask: str | None, dropout: float, bias: bool, cross: bool
+) -> None:
+    truth = run(rng, mask, dropout, bias, cross, "forward_per_head")
+    check_equations(truth)
+    of_a_head = 11 + 3 * bias + (mask is not None) + (dropout > 0)
+    assert check_gradients(truth) == 2 * of_a_head + 2 + 2 + bias  # two heads, Concat, and W^O with b_O
 
 
 def test_a_false_label_is_caught(rng: np.random.Generator) -> None:

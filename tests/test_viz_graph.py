@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from typing import Any
@@ -262,6 +263,67 @@ def test_untagged_tensors_show_numbers_and_axes_are_carried_by_ops_not_by_sizes(
         assert "d×k" in viz.draw(x.mT @ w, level="ops").dot
 
 
+# --- heads ------------------------------------------------------------------------------------------------
+
+
+def test_each_head_is_drawn_with_its_own_lines_and_parameters_once() -> None:
+    drawing = viz.draw(attention(), leaf(2, 5, 16), mask=causal_mask(5), level="heads")
+    lines = ("linQ", "linK", "linV", "scores", "mask", "softmax", "dropout", "av")
+    assert set(ids(drawing.dot, "op")) == {
+        *(f"node-{key}{head}" for key in lines for head in (1, 2)),
+        "node-concat",
+        "node-linO",
+    }
+    assert len(ids(drawing.dot, "leaf param")) == 4
+    assert ids(drawing.dot, "leaf const") == ["node-M"]
+    found = edges(drawing.dot)
+    assert found["p_linQ", "linQ1"] == found["p_linQ", "linQ2"] == found["p_linO", "linO"] == 1
+    # X into 6 lanes and 3 boxes of parameters into 2 heads, 7 inside each head and M to it; C, Y, W^O
+    assert found.total() == 6 + 6 + 2 * (7 + 1) + 2 + 1 + 1 + 1
+    assert "Q_2 = X W_2^Q + b_Q,2" in drawing.about
+    assert "C = Concat(head_1, head_2)" in drawing.about
+    assert "d<SUB>k</SUB> = d/h = 8" in drawing.dot
+
+
+def test_masks_of_heads_are_told_apart() -> None:
+    mask = mt.ones(2, 2, 5, 5, dtype=mt.bool).tril()
+    drawing = viz.draw(attention(), leaf(2, 5, 16), mask=mask, level="heads")
+    assert ids(drawing.dot, "leaf const") == ["node-M_1", "node-M_2"]
+    assert "S̃_2 = mask(S_2, M_2)" in drawing.about
+
+
+def test_level_heads_is_refused_where_there_are_none_to_unroll() -> None:
+    with pytest.raises(TypeError, match="Linear has none"):
+        viz.draw(nn.Linear(3, 2), leaf(4, 3), level="heads")
+    with pytest.raises(ValueError, match="takes a module"):
+        viz.draw(leaf(3) * 2, level="heads")
+    with pytest.raises(ValueError, match="direction 'TB' or 'LR', not MultiHeadAttention and 'BT'"):
+        viz.draw(attention(), leaf(2, 5, 16), level="heads", direction="BT")
+    with pytest.raises(ValueError, match="8 heads side by side"):
+        viz.draw(MultiHeadAttention(16, 8), leaf(2, 5, 16), level="heads")
+
+
+def test_heads_that_graphviz_would_mirror_are_written_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawing = viz.draw(attention(), leaf(2, 5, 16), level="heads")
+    assert len(set(drawing.texts)) == len(drawing.texts) == 6
+    seen: list[str] = []
+
+    def render(text: str, kind: str) -> bytes:
+        seen.append(text)
+        places = (
+            {"scores1": "9,0", "scores2": "1,0"} if len(seen) < 3 else {"scores1": "1,0", "scores2": "9,0"}
+        )
+        for i in (1, 2):
+            x = float(places[f"scores{i}"][0])
+            places |= {f"lin{lane}{i}": f"{x + k},0" for k, lane in enumerate("QKV")}
+        return json.dumps({"objects": [{"name": n, "pos": p} for n, p in places.items()]}).encode()
+
+    monkeypatch.setattr("microtensor.viz.render.render", render)
+    assert drawing.rendered == drawing.texts[2]
+    assert seen == drawing.texts[:3]
+    assert drawing.dot == drawing.texts[0]
+
+
 # --- names and options ------------------------------------------------------------------------------------
 
 
@@ -290,7 +352,7 @@ def test_parameters_inputs_and_constants_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "exists"),
     [
-        ("level", "heads", "'equations', 'ops'"),
+        ("level", "atoms", "'equations', 'ops', 'heads'"),
         ("direction", "RL", "'TB', 'BT', 'LR'"),
         ("shapes", "greek", "'symbolic', 'numeric', 'both', None"),
         ("theme", "pink", "'auto', 'light', 'dark'"),

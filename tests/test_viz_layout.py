@@ -61,6 +61,22 @@ def test_layout_holds_for_cross_attention(level: str, direction: str) -> None:
     assert problems(drawing(mask=False, cross=True, level=level, direction=direction).json) == []
 
 
+@pytest.mark.parametrize("direction", ["TB", "LR"])
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_layout_holds_for_every_head(direction: str, heads: int) -> None:
+    for mask, dropout, bias, cross in [(True, 0.1, True, False), (False, 0.0, False, True)]:
+        drawn = drawing(
+            mask=mask,
+            dropout=dropout,
+            bias=bias,
+            cross=cross,
+            heads=heads,
+            level="heads",
+            direction=direction,
+        )
+        assert problems(drawn.json) == []
+
+
 def test_ids_that_the_checks_rely_on_are_there() -> None:
     ids = {o["id"] for o in drawing().json["objects"] if "id" in o}
     folds = ("linQ", "linK", "linV", "scores", "mask", "softmax", "dropout", "av", "concat", "linO")

@@ -24,7 +24,12 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Draw one multi-head attention layer from its own tape.")
     add = parser.add_argument
     add("-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .png .pdf .dot .json")
-    add("--level", choices=("equations", "ops"), default="equations", help="lines of the paper, or every op")
+    add(
+        "--level",
+        choices=("equations", "ops", "heads"),
+        default="equations",
+        help="lines of the paper, every op, each head",
+    )
     add("--heads", type=positive, default=2, help="h, a divisor of d_model")
     add("--d-model", type=positive, default=16, help="d_model, the width")
     add("--length", type=positive, default=5, help="n, the number of positions")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from microtensor.viz import symbols
-from microtensor.viz.layout import Layout, plan
+from microtensor.viz.layout import Layout, Variant, plan
 from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture
 from microtensor.viz.style import BIG, CLUSTER, FONT, LEGEND, LIGHT, SHAPES, SMALL, Theme
 from microtensor.viz.trace import Graph
@@ -22,22 +22,32 @@ PORT_SIDE = {"TB": "s", "BT": "n", "LR": "e"}
 SPACING = {"TB": (0.30, 0.22), "BT": (0.30, 0.22), "LR": (0.24, 0.13)}  # ranksep, nodesep
 
 
-def write(picture: Picture, *, direction: str = "TB", theme: Theme = LIGHT, legend: bool = True) -> str:
+def write(
+    picture: Picture,
+    *,
+    direction: str = "TB",
+    theme: Theme = LIGHT,
+    legend: bool = True,
+    variant: Variant | None = None,
+) -> str:
     """The picture as DOT."""
-    return "\n".join(_Writer(picture, direction, theme, legend).lines()) + "\n"
+    return "\n".join(_Writer(picture, direction, theme, legend, variant).lines()) + "\n"
 
 
 class _Writer:
-    def __init__(self, picture: Picture, direction: str, theme: Theme, legend: bool) -> None:
+    def __init__(
+        self, picture: Picture, direction: str, theme: Theme, legend: bool, variant: Variant | None
+    ) -> None:
         self.picture, self.direction, self.theme, self.legend = picture, direction, theme, legend
-        self.layout: Layout = plan(picture)
+        self.layout: Layout = plan(picture, variant)
+        self.reverse = variant is not None and variant.reverse
 
     def lines(self) -> Iterator[str]:
         yield f'digraph "{self.picture.what}_{self.picture.level}" {{'
         yield from self._defaults()
         for box in self.picture.boxes:
             yield from self._box(box, "  ")
-        for cluster in self.picture.clusters:
+        for cluster in self.picture.clusters[:: -1 if self.reverse else 1]:
             yield from self._cluster(cluster, "  ")
         yield from (f"  {statement}" for statement in self.layout.statements)
         for arrow in self.picture.arrows:
@@ -82,6 +92,8 @@ class _Writer:
 
     def _label(self, box: Box) -> str:
         large, small = list(box.lines), list(box.small)
+        if box.cells:
+            large[0] = _with_ports(large[0], box.cells)
         if box.aside and self.direction != "LR":
             large[-1] += f" {self._small(box.aside)}"
         elif self.direction == "LR":
@@ -115,14 +127,19 @@ class _Writer:
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
         theme, lines = self.theme, cluster.lines
         # LR: above the spine; but level ops has a Kᵀ before the scores, and the arrow of Q passes there
-        above = self.direction == "LR" and (cluster.module or self.picture.level == "equations")
+        above = self.direction == "LR" and (cluster.module or self.picture.level != "ops")
         right = self.direction == "LR" and cluster.module  # arrows into a module's ops come from the left
+        if cluster.index is not None:  # on the outer side, where no arrow leaves for the others
+            heads = [c.index for c in self.picture.clusters if c.index is not None]
+            second = 2 * cluster.index > max(heads) + 1
+            right, above = self.direction == "LR" or second, self.direction == "LR" and not second
         where = f"labelloc={'t' if above else 'b'}, labeljust={'r' if right else 'l'}"
         if self.direction == "LR" and len(lines) > 2:
             half = len(lines) // 2
             lines = [" ".join(lines[:half]), " ".join(lines[half:])]
         label = "".join(f'{symbols.escape(symbols.clean(line))}<BR ALIGN="LEFT"/>' for line in lines)
         label = label if len(lines) > 1 else symbols.escape(symbols.clean(lines[0]))
+        label = label if cluster.index is None else symbols.html(lines[0])
         look = f"style=rounded, fontsize={SMALL}"
         if not cluster.module:
             look = f'style="rounded,filled", fillcolor="{theme.cluster}", fontsize={CLUSTER}'
@@ -142,7 +159,11 @@ class _Writer:
         """Wide enough for the label to stand beside the arrow that leaves the cluster."""
         if cluster.module and self.direction != "LR":
             return 20
-        if self.direction == "LR" or any(box.kind == "const" for box in cluster.boxes):
+        if (
+            self.direction == "LR"
+            or cluster.index is not None
+            or any(box.kind == "const" for box in cluster.boxes)
+        ):
             return 8
         return 30 if self.picture.level == "equations" else 26
 
@@ -151,14 +172,20 @@ class _Writer:
     def _arrow(self, arrow: Arrow) -> str:
         tail = arrow.tail
         side = "e" if tail.stacked else PORT_SIDE[self.direction]
-        port = f":{arrow.port}:{side}" if arrow.port else ""
+        port = f":{arrow.port}:{side}" if arrow.port else f":{side}" if tail.shape == "cells" else ""
         colour = self.theme.kinds[tail.kind].stroke
         parts = [f'id="{arrow.id}", class=fwd, color="{colour}"']
         parts += ["weight=10"] if arrow in self.layout.heavy else []
+        parts += self.layout.extra.get(arrow, [])
         parts += [] if arrow.differentiable else ["style=dashed"]
         parts += [f"label=< {arrow.label}>"] if arrow.label and self.direction != "LR" else []
         parts += [f"tooltip={symbols.quote(arrow.tooltip)}"]
-        return f"  {tail.name}{port} -> {arrow.head.name} [{', '.join(parts)}];"
+        head = (
+            f"{arrow.head.name}:{arrow.head_port}"
+            if arrow.head_port and self.direction == "TB"
+            else arrow.head.name
+        )
+        return f"  {tail.name}{port} -> {head} [{', '.join(parts)}];"
 
     # --- legend ---------------------------------------------------------------------------------------------
 
@@ -195,6 +222,15 @@ class _Writer:
         if any(box.shape == "view" for box in self.picture.order):
             kinds.append(self._font("dashed box: moves elements, computes nothing"))
         yield self._font("    ").join(kinds)
+
+
+def _with_ports(line: str, parts: list[Cell]) -> str:
+    """An equation whose parts are cells, so that arrows end at them."""
+    row = ""
+    for part in parts:
+        before, line = line.split(part.symbol, 1)
+        row += f'<TD>{before}</TD><TD PORT="{part.port}">{part.symbol}</TD>'
+    return f"{_table(0)}<TR>{row}<TD>{line}</TD></TR></TABLE>"
 
 
 def _table(spacing: int) -> str:

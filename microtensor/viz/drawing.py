@@ -20,6 +20,7 @@ from microtensor.nn.module import Module
 from microtensor.random import default_generator
 from microtensor.viz import axes, dot, names, render, style, svg, trace
 from microtensor.viz.fold import fold
+from microtensor.viz.layout import in_order, variants
 from microtensor.viz.paint import paint
 from microtensor.viz.picture import Picture
 from microtensor.viz.record import Recorder, Span, current, recording
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["Drawing", "draw", "to_dot"]
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "level": ("equations", "ops"),
+    "level": ("equations", "ops", "heads"),
     "direction": ("TB", "BT", "LR"),
     "shapes": ("symbolic", "numeric", "both", None),
     "theme": ("auto", "light", "dark"),
     "legend": (True, False),
 }
+
+MOST_HEADS = 4  # at level heads
 
 
 class Drawing:
@@ -47,9 +50,9 @@ class Drawing:
     """
 
     def __init__(
-        self, text: str, *, theme: str, boxes: int, max_nodes: int, level: str, about: list[str]
+        self, texts: list[str], *, theme: str, boxes: int, max_nodes: int, level: str, about: list[str]
     ) -> None:
-        self.dot = text
+        self.dot, self.texts = texts[0], texts  # several ways to write it, of which one is rendered
         self.theme, self.boxes, self.max_nodes, self.level, self.about = theme, boxes, max_nodes, level, about
 
     def __repr__(self) -> str:
@@ -65,7 +68,24 @@ class Drawing:
     @functools.cached_property
     def json(self) -> dict[str, Any]:
         """The layout: what Graphviz placed where, as its JSON output says it."""
-        return json.loads(self._render("json"))  # type: ignore[no-any-return]
+        return self._laid_out[1]
+
+    @functools.cached_property
+    def _laid_out(self) -> tuple[str, dict[str, Any]]:
+        """The first text that comes out in order, and its layout."""
+        for text in self.texts:
+            layout = json.loads(self._render("json", text))
+            if len(self.texts) == 1 or in_order(layout):
+                return text, layout
+        raise RuntimeError(
+            f"draw: Graphviz mirrors heads in each of {len(self.texts)} ways to write them; choose another "
+            f"direction, or level='equations'"
+        )
+
+    @property
+    def rendered(self) -> str:
+        """The text that pictures are made of: `dot`, or at level heads the first that came out in order."""
+        return self.dot if len(self.texts) == 1 else self._laid_out[0]
 
     def save(self, path: str | Path) -> Path:
         """Write the drawing to a file; its suffix says how: .dot .svg .png .pdf .json.
@@ -103,14 +123,14 @@ class Drawing:
         except (render.NoGraphviz, ValueError):
             return None
 
-    def _render(self, kind: str) -> bytes:
+    def _render(self, kind: str, text: str = "") -> bytes:
         if self.boxes > self.max_nodes:
             cure = "use level='equations', which is coarser" if self.level == "ops" else "draw a part of it"
             raise ValueError(
                 f"Drawing: {self.boxes} nodes are more than max_nodes={self.max_nodes}, and layout would "
                 f"take long; {cure}, raise max_nodes, or save the .dot"
             )
-        return render.render(self.dot, kind)
+        return render.render(text or self.rendered, kind)
 
 
 def _unused(path: Path) -> Path:
@@ -151,8 +171,13 @@ def draw(
     chosen = {"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend}
     for option, value in chosen.items():
         _check(option, value)
+    if level == "heads" and (direction == "BT" or not isinstance(y, Module)):
+        raise ValueError(
+            f"draw: level='heads' takes a module, which it runs head by head, and direction 'TB' or 'LR', "
+            f"not {type(y).__name__} and {direction!r}; choose so, or level='equations'"
+        )
     if isinstance(y, Module):
-        recorder, result = _run(y, inputs, arguments)
+        recorder, result = _run(y, inputs, arguments, level)
         what = type(y).__name__
     elif inputs or arguments:
         raise TypeError(
@@ -163,9 +188,10 @@ def draw(
         recorder, result, what = current() or Recorder(), y, "graph"
     drawn = _picture(result, recorder, names, level, shapes, what, narrow=direction == "LR")
     colours = style.DARK if theme == "dark" else style.LIGHT
-    text = dot.write(drawn, direction=direction, theme=colours, legend=legend)
+    ways = variants(direction) if level == "heads" else [None]
+    texts = [dot.write(drawn, direction=direction, theme=colours, legend=legend, variant=v) for v in ways]
     return Drawing(
-        text, theme=theme, boxes=len(drawn.order), max_nodes=max_nodes, level=level, about=drawn.equations
+        texts, theme=theme, boxes=len(drawn.order), max_nodes=max_nodes, level=level, about=drawn.equations
     )
 
 
@@ -186,11 +212,18 @@ def _picture(
     narrow: bool,
 ) -> Picture:
     """Trace, fold, name: the rooms one after the other."""
-    by_line = level == "equations"
+    by_line = level != "ops"
     graph = trace.trace(y, recorder, _pairs(called))
     axes.carry(graph)
     folded = fold(graph, by_line=by_line)
+    heads = max((g.span.within or 0 for g in folded.groups if g.span is not None), default=0)
+    if heads > MOST_HEADS:
+        raise ValueError(
+            f"draw: {heads} heads side by side are too many to be read; choose level='equations', or build "
+            f"the layer with at most {MOST_HEADS}"
+        )
     written = axes.Shapes(graph, shapes, code=called == "code", narrow=narrow)
+    written.sizes |= {"h": heads} if heads else {}
     said = names.Names(graph, folded, written, by_line=by_line)
     title = "attention" if "Attention" in what else what.lower()
     return paint(graph, folded, said, written, level=level, what=title)
@@ -237,22 +270,37 @@ def to_dot(y: Any, names: Mapping[Any, str] | None = None) -> str:
 # --- running a module ---------------------------------------------------------------------------------------
 
 
-def _run(module: Module, inputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Recorder, Any]:
+def _run(
+    module: Module, inputs: tuple[Any, ...], arguments: dict[str, Any], level: str = "equations"
+) -> tuple[Recorder, Any]:
     """One forward with a recorder that knows modules, parameters and inputs by their paths."""
+    forward, name = _forward(module, level)
     try:
-        bound = inspect.signature(module.forward).bind(*inputs, **arguments).arguments
+        bound = inspect.signature(getattr(module, name)).bind(*inputs, **arguments).arguments
     except TypeError as error:
         raise TypeError(
-            f"draw: {type(module).__name__}.forward: {error}; options of draw are "
+            f"draw: {type(module).__name__}.{name}: {error}; options of draw are "
             f"{', '.join([*CHOICES, 'names', 'max_nodes'])}"
         ) from None
     with recording() as recorder, _paths_noted(module, recorder), _same_chance():
         recorder.parameters = {id(p): path for path, p in module.named_parameters()}
         recorder.inputs = {id(t): (name, t) for name, t in reversed(list(_tensors(bound)))}
-        result = module(*inputs, **arguments)
+        result = forward(*inputs, **arguments)
     if isinstance(result, tuple | list):
         result = result[0]
     return recorder, result
+
+
+def _forward(module: Module, level: str) -> tuple[Callable[..., Any], str]:
+    """What is run, and its name: at level heads the loop over heads, which a layer has beside its forward."""
+    if level != "heads":
+        return module, "forward"
+    if not hasattr(module, "forward_per_head"):
+        raise TypeError(
+            f"draw: level='heads' runs forward_per_head, and {type(module).__name__} has none; draw an "
+            f"attention layer, or choose level='equations'"
+        )
+    return module.forward_per_head, "forward_per_head"
 
 
 def _tensors(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

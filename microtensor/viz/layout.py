@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from microtensor.viz.picture import Arrow, Box, Picture
 
-__all__ = ["Layout", "plan"]
+__all__ = ["Layout", "Variant", "in_order", "plan", "variants"]
 
 
 @dataclass
@@ -25,9 +26,38 @@ class Layout:
     )  # statements to stand with a box, in its cluster
     columns: dict[Box, str] = field(default_factory=dict)
     heavy: set[Arrow] = field(default_factory=set)
+    extra: dict[Arrow, list[str]] = field(default_factory=dict)  # other attributes of arrows
 
 
-def plan(picture: Picture) -> Layout:
+class Variant(NamedTuple):
+    """A way to write level heads: dot takes flat edges between clusters for advice, and may mirror heads."""
+
+    far: bool = False  # parameters two ranks above the lanes
+    free: bool = False  # the arrow from V does not decide ranks
+    reverse: bool = False  # heads in reverse
+    inputs: bool = False  # inputs one rank before the parameters
+
+
+def variants(direction: str) -> list[Variant]:
+    """The prettiest first; `in_order` tells whether one came out as it was meant."""
+    ways = [(True, False), (False, False), (False, True)]
+    return [Variant(*way, back, direction == "TB") for back in (False, True) for way in ways]
+
+
+def in_order(layout: dict[str, Any]) -> bool:
+    """Do heads, and in each of them the lanes Q, K, V, follow each other in reading order in dot's JSON?"""
+    sideways = layout.get("rankdir") == "LR"
+    places: dict[str, float] = {}
+    for item in layout.get("objects", []):
+        if "pos" in item:
+            x, y = map(float, item["pos"].split(","))
+            places[item["name"]] = -y if sideways else x
+    heads = itertools.takewhile(lambda i: f"scores{i}" in places, itertools.count(1))
+    row = [[places[f"lin{lane}{i}"] for lane in "QKV"] for i in heads]
+    return all(lanes == sorted(lanes) for lanes in row) and row == sorted(row)
+
+
+def plan(picture: Picture, variant: Variant | None = None) -> Layout:
     """Lay out each block (the boxes of one module that have lanes)."""
     layout, blocks = Layout(), dict[str, list[Box]]()
     for box in picture.order:
@@ -38,11 +68,24 @@ def plan(picture: Picture) -> Layout:
         sources.setdefault(arrow.head, []).append(arrow)
     for number, block in enumerate(blocks.values()):
         suffix = str(number + 1) if number else ""
-        if picture.level == "equations":
+        if picture.level != "ops":
             _lines(layout, block, sources, suffix)
         else:
             _columns(layout, block, sources, suffix)
+    if variant is not None:
+        _vary(layout, picture, variant)
+    layout.statements = list(dict.fromkeys(layout.statements))
     return layout
+
+
+def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
+    """What a variant says of arrows."""
+    for arrow in picture.arrows:
+        if arrow.tail.kind in ("param", "input") and arrow.head.lane in ("Q", "K", "V"):
+            first = variant.inputs and arrow.tail.kind == "input"
+            layout.extra[arrow] = [f"minlen={1 + variant.far + first}"]
+        if variant.free and arrow.tail.lane == "V" and arrow.head.lane == "O":
+            layout.extra[arrow] = ["constraint=false"]
 
 
 def _lines(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], suffix: str) -> None:
@@ -56,8 +99,13 @@ def _lines(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], su
     for row in (boxes, lanes):
         chain = " -> ".join(b.name for b in row if b is not None)
         if "->" in chain:
-            layout.statements.append(f"{{rank=same; {chain} [style=invis];}}")
-    _inputs_first(layout, lanes, boxes, sources)
+            text = f"{{rank=same; {chain} [style=invis];}}"
+            if row is lanes and lanes[0].cluster is not None:
+                layout.inside.setdefault(lanes[-1], []).append(text)
+            else:
+                layout.statements.append(text)
+    if not lanes or lanes[0].cluster is None:  # an edge to the middle would pull at the order of heads
+        _inputs_first(layout, lanes, boxes, sources)
     for before, box in zip([None, *spine], spine, strict=False):
         for arrow in sources.get(box, []):
             leaf = arrow.tail
@@ -65,7 +113,7 @@ def _lines(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], su
                 continue
             if leaf.kind == "param":
                 layout.statements.append(f"{{rank=same; {leaf.name}; {before.name};}}")
-            elif leaf.kind == "const":
+            elif leaf.kind == "const" and (leaf.cluster is not None or box.cluster is None):
                 text = f"{{rank=same; {leaf.name} -> {before.name} [style=invis];}}"
                 layout.inside.setdefault(leaf, []).append(text)
 

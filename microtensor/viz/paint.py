@@ -43,7 +43,7 @@ def paint(graph: Graph, folded: Folded, names: Names, shapes: Shapes, *, level: 
 class _Painter:
     def __init__(self, graph: Graph, folded: Folded, names: Names, shapes: Shapes, level: str) -> None:
         self.graph, self.folded, self.names, self.shapes = graph, folded, names, shapes
-        self.by_line = level == "equations"
+        self.level, self.by_line = level, level != "ops"
         self.boxes: list[Box] = []
         self.arrows: list[Arrow] = []
         self.clusters: list[Cluster] = []
@@ -52,10 +52,13 @@ class _Painter:
         self.clusters_by_key: dict[object, Cluster] = {}
         self.order: list[Box] = []
         self.leaves = 0
+        self.ports: dict[Edge, str] = {}  # where in its head an edge ends
         self.users: dict[Group, dict[Group, None]] = {}  # of each group, in order and once each
+        self.into: dict[Group, list[Edge]] = {}
         for edge in folded.edges:
             self.users.setdefault(edge.tail, {})[edge.head] = None
-        self.keys = Counter(g.span.key for g in folded.groups if g.span is not None)
+            self.into.setdefault(edge.head, []).append(edge)
+        self.keys = Counter(numbered(g.span) for g in folded.groups if g.span is not None)
         # folds first, so that a leaf called mask does not take the id that tests and styles know a fold by
         self.fold_ids = {
             g: self.unique(f"node-{symbols.safe(self._key(g))}") for g in folded.groups if g.span is not None
@@ -87,17 +90,16 @@ class _Painter:
                 self._op_box(group)
 
     def _parameters_by_user(self) -> dict[Group, tuple[Group, list[Group]]]:
-        """Each parameter → the one group that uses it, and all the parameters that only this group uses."""
-        together: dict[Group, list[Group]] = {}
+        """Each parameter → the first group that uses it, and all the parameters that the same groups use."""
+        together: dict[tuple[Group, ...], list[Group]] = {}
         for parameter, heads in self.users.items():
             if parameter.last.kind == "param":
-                key = next(iter(heads)) if len(heads) == 1 else parameter
-                together.setdefault(key, []).append(parameter)
-        return {p: (user, group) for user, group in together.items() for p in group}
+                together.setdefault(tuple(heads), []).append(parameter)
+        return {p: (heads[0], group) for heads, group in together.items() for p in group}
 
     def _parameter_box(self, found: tuple[Group, list[Group]]) -> None:
         user, parameters = found
-        name = self.bare(f"p_{self._key(user)}")
+        name = self.bare(f"p_{user.span.key if user.span is not None else self._key(user)}")
         cells, said = [], []
         for i, parameter in enumerate(parameters):
             node = parameter.last
@@ -132,6 +134,7 @@ class _Painter:
         assert group.span is not None
         key = self._key(group)
         name = self.bare(key)
+        parts = self._parts(group)
         lines, small = self._equation(group), [self._shape(group)]
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
         tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
@@ -139,8 +142,18 @@ class _Painter:
         box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {symbols.safe(group.span.key)}",
                   lines, small, "\n".join(tooltip), f"ops.html#{symbols.safe(group.span.key)}")  # fmt: skip
         box.lane, box.block = group.lane, _block(group)
+        box.cells = parts
         self._add(box, self._cluster(group))
         self.of[group] = box, ""
+
+    def _parts(self, group: Group) -> list[Cell]:
+        """Cells of an equation, where arrows out of numbered frames end: Concat(head_1, head_2)."""
+        cells = []
+        for i, edge in enumerate((e for e in self.into.get(group, ()) if _leaves_frame(e)), 1):
+            symbol = self.names.of(edge.source) or "x"
+            cells.append(Cell(f"h{i}", symbols.html(symbol), "", symbols.plain(symbol)))
+            self.ports[edge] = f"h{i}"
+        return cells
 
     def _op_box(self, group: Group) -> None:
         node = group.last
@@ -167,7 +180,7 @@ class _Painter:
     def _equation(self, group: Group) -> list[str]:
         """The equation in one line; where it is long in two of about equal length."""
         line = self.names.line(group, html=True)
-        if length(line) <= LONGEST_LINE:
+        if length(line) <= LONGEST_LINE or any(edge in self.ports for edge in self.into.get(group, ())):
             return [line]
         words = line.split(" ")  # tags hold no spaces
         signs = ("+", "−", "/", "∘", "=", "+=")
@@ -219,7 +232,21 @@ class _Painter:
             tail, port = self.of[edge.tail]
             head = self.of[edge.head][0]
             label = "" if edge.source.op is None else self._edge_label(edge.source)
-            self._arrow(Arrow(tail, head, port, label, self._edge_tooltip(edge), edge.source.differentiable))
+            arrow = Arrow(tail, head, port, label, self._edge_tooltip(edge), edge.source.differentiable)
+            arrow.head_port = self.ports.get(edge, "")
+            if self.level == "heads" and tail.shape == "cells" and self._joined(arrow):
+                continue
+            self._arrow(arrow)
+
+    def _joined(self, arrow: Arrow) -> bool:
+        """Level heads: one arrow from a box of parameters to each user. Does it join one that is there?"""
+        arrow.port = ""
+        for other in self.arrows:
+            if other.tail is arrow.tail and other.head is arrow.head:
+                other.tooltip += "\n" + arrow.tooltip
+                other.differentiable |= arrow.differentiable
+                return True
+        return False
 
     def _edge_label(self, node: Node) -> str:
         return "" if self.by_line else self.shapes.html(node)
@@ -246,13 +273,15 @@ class _Painter:
         """A fold's key; with its module's path where another fold has the same key."""
         if group.span is None:
             return f"t{group.last.number}"
-        path = group.span.path
-        return f"{path}.{group.span.key}" if self.keys[group.span.key] > 1 and path else group.span.key
+        path, key = group.span.path, numbered(group.span)
+        return f"{path}.{key}" if self.keys[key] > 1 and path else key
 
     def _cluster(self, group: Group) -> Cluster | None:
         """The innermost cluster: frames, and at level ops also the modules below the one drawn."""
         cluster: Cluster | None = None
         for span in group.members[0].spans:
+            if self.level == "heads" and span.index is None:
+                continue
             if span.kind == "frame" or (span.kind == "module" and not self.by_line and span.path):
                 cluster = self._open(span, cluster)
         return cluster
@@ -268,10 +297,10 @@ class _Painter:
         key: object = (span.path, parent) if span.kind == "module" else id(span)
         if key not in self.clusters_by_key:
             last = span.path.rsplit(".", 1)[-1] if span.kind == "module" else span.key
-            name = self.bare(f"cluster_{last}")
+            name = self.bare(f"cluster_{last}" if span.index is None else f"cluster_{last}_{span.index}")
             lines = [last] if span.kind == "module" else self._title(span)
             tooltip = f"module {span.path}" if span.kind == "module" else " ".join(lines)
-            made = Cluster(name, lines, tooltip, parent, span.kind == "module")
+            made = Cluster(name, lines, tooltip, parent, span.kind == "module", span.index)
             self.clusters_by_key[key] = made
             (self.clusters if parent is None else parent.inner).append(made)
         return self.clusters_by_key[key]
@@ -293,6 +322,17 @@ class _Painter:
         return "  ·  ".join(([", ".join(sizes)] if (sizes := self.shapes.caption()) else []) + [count])
 
 
+def numbered(span: Span) -> str:
+    """The key of a fold, with the number of the frame that it lies in: scores2."""
+    return span.key if span.within is None else f"{span.key}{span.within}"
+
+
+def _leaves_frame(edge: Edge) -> bool:
+    """Does an arrow lead out of a numbered frame?"""
+    tail, head = edge.tail.span, edge.head.span
+    return tail is not None and tail.within is not None and head is not None and head.within is None
+
+
 def _path(group: Group) -> str:
     """The innermost module that a group was computed in."""
     if group.span is not None:
@@ -301,9 +341,9 @@ def _path(group: Group) -> str:
 
 
 def _block(group: Group) -> str:
-    """The module whose fold gives the group its lane."""
+    """The module whose fold gives the group its lane, and which of its heads."""
     spans = (group.span,) if group.span is not None else group.members[0].spans[::-1]
-    return next((s.path for s in spans if s is not None and s.lane is not None), "")
+    return next((f"{s.path}#{s.within or ''}" for s in spans if s is not None and s.lane is not None), "")
 
 
 def _unevenness(first: str, second: str) -> int:

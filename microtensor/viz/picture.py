@@ -35,7 +35,7 @@ class Box:
     url: str = ""
     aside: str = ""  # details of an op, small and behind its word (LR: below it)
     result: str = ""  # the shape of what an op gives, where boxes and not arrows say it (level ops, LR)
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)  # of parameters, or the parts of an equation
 
     @property
     def stacked(self) -> bool:
@@ -56,6 +56,7 @@ class Cluster:
     tooltip: str
     parent: Cluster | None
     module: bool
+    index: int | None = None  # of a numbered frame
     boxes: list[Box] = field(default_factory=list)
     inner: list[Cluster] = field(default_factory=list)
 
@@ -71,6 +72,7 @@ class Arrow:
     tooltip: str
     differentiable: bool
     id: str = ""
+    head_port: str = ""
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from microtensor import engine
+from microtensor.viz import symbols
 
 __all__ = ["Recorder", "Span", "Tag", "current", "fold", "is_recording", "recording", "tag"]
 
@@ -52,6 +53,8 @@ class Span:
     texts: tuple[str, ...] = ()
     lane: str | None = None
     title: str | None = None
+    index: int | None = None  # of a frame that is one of several: head 1, head 2 …
+    within: int | None = None  # index of the frame around it
     names: dict[str, Any] = field(default_factory=dict)
 
 
@@ -61,6 +64,7 @@ class Recorder:
     def __init__(self) -> None:
         self.tags: dict[int, Tag] = {}
         self.spans: list[Span] = []
+        self.numbered: list[Span] = []  # frames with an index that are open, innermost last
         self.renamed: dict[tuple[str, str], str] = {}  # (path of a module, its name of an axis) → ours
         self.paths: list[str] = []  # the modules whose forward is running, outermost first
         self.parameters: dict[int, str] = {}  # id of a parameter → its path in the module drawn
@@ -101,12 +105,24 @@ class Recorder:
     def open(self, kind: str, key: str, **details: Any) -> Span:
         """Begin a span now."""
         span = Span(kind, key, self.paths[-1] if self.paths else "", _now(), **details)
+        span.within = self.numbered[-1].index if self.numbered else None
         self.spans.append(span)
+        if span.index is not None:
+            self.numbered.append(span)
         return span
 
     def close(self, span: Span) -> None:
         """End a span now."""
         span.end = _now()
+        if span.index is not None:
+            self.numbered.pop()
+
+    def symbol(self, symbol: str | None) -> str | None:
+        """A symbol as the frame around it numbers it: S in head 2 is S_2."""
+        if symbol is None or not self.numbered:
+            return symbol
+        frame = self.numbered[-1]
+        return symbols.indexed(frame.names.get(symbol, symbol), str(frame.index))
 
 
 class _State(threading.local):
@@ -172,7 +188,8 @@ def tag(
 
     symbol: written as W^Q, b_K, W_1^Q; None names the axes alone.
     transposed: the symbol means the transpose, as W^Q does of a weight stored (out, in); so do the axes.
-    of: the tensor that a constant was derived from without a gradient, and is drawn as (a mask, negated).
+    of: the tensor that a constant was derived from without a gradient, and is drawn as (a mask, negated); a
+        symbol that it has already stays.
 
     Raises: ValueError if the number of axes is not the tensor's.
     Source: ours; the symbols are the lecture's.
@@ -187,7 +204,9 @@ def tag(
             f"name each axis once"
         )
     path = recorder.paths[-1] if recorder.paths else ""
-    recorder.add(Tag(tensor, symbol, names, transposed, of, path))
+    known = recorder.tag_of(of) if of is not None else None
+    called = recorder.symbol(symbol) if of is None else known.symbol if known is not None else symbol
+    recorder.add(Tag(tensor, called, names, transposed, of, path))
 
 
 class _Nothing:
@@ -195,9 +214,12 @@ class _Nothing:
 
     __slots__ = ()
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> _Nothing:
+        return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
+
+    def names(self, **names: Any) -> None: ...
 
 
 _nothing = _Nothing()
@@ -209,15 +231,25 @@ class _Block:
     def __init__(self, recorder: Recorder, details: dict[str, Any]) -> None:
         self.recorder, self.details = recorder, details
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Block:
         self.span = self.recorder.open(**self.details)
+        return self
 
     def __exit__(self, *exception: object) -> None:
         self.recorder.close(self.span)
 
+    def names(self, **names: Any) -> None:
+        """What names in the texts are that the block makes itself: a head's part of a weight."""
+        self.span.names.update(names)
+
 
 def fold(
-    key: str, *texts: str, lane: str | None = None, title: str | None = None, **names: Any
+    key: str,
+    *texts: str,
+    lane: str | None = None,
+    title: str | None = None,
+    index: int | None = None,
+    **names: Any,
 ) -> _Nothing | _Block:
     """What is computed inside the block is one node at level equations: `with viz.fold("scores", ...):`.
 
@@ -225,12 +257,14 @@ def fold(
         Python expressions: they are printed in labels and evaluated in tests. Without a text the block is a
         frame around the folds inside it, with `title` as its label; {h} there is the size of axis h.
     lane: colour and column, one of Q, K, V, S (attention weights), O (output path).
-    names: what the names in the texts are: tensors, numbers, or None for a term that is absent.
+    index: of a frame that is one of several: what is named and folded in it is numbered (S_1, head 1).
+    names: what the names in the texts are: tensors, numbers, or None for a term that is absent; in a frame,
+        other symbols for those that are given inside it (H="head").
 
     Source: ours; the equations are the lecture's.
     """
     if not _listening or (recorder := _state.recorder) is None:
         return _nothing
     kind = "fold" if texts else "frame"
-    details = {"kind": kind, "key": key, "texts": texts, "lane": lane, "title": title, "names": names}
-    return _Block(recorder, details)
+    details = {"kind": kind, "key": key, "texts": texts, "lane": lane, "title": title, "index": index}
+    return _Block(recorder, {**details, "names": names})

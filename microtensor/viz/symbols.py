@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["clean", "html", "identifier", "one_line", "plain", "quote", "safe", "scripts"]
+__all__ = ["clean", "html", "identifier", "indexed", "one_line", "plain", "quote", "safe", "scripts"]
 
 LONGEST = 60
 # A letter with accents and _sub, or a word with a short one (split_h, not layer_norm); then ^super.
 SYMBOL = re.compile(
-    r"(?:(?P<letter>d?[^\W\d_][\u0300-\u036f]*)(?:_(?P<sub>[^\W_]{1,5}))?"
+    r"(?:(?P<letter>d?[^\W\d_][\u0300-\u036f]*)(?:_(?P<sub>[^\W_]{1,5}(?:,\d+)?))?"
     r"|(?P<word>[a-z]+)(?:_(?P<short>[^\W_]{1,2}))?)"
     r"(?:\^(?P<sup>[^\W_]{1,3}))?"
 )
@@ -59,6 +59,12 @@ def safe(text: str) -> str:
     )
 
 
+def indexed(symbol: str, index: str) -> str:
+    """The symbol with one more subscript: W^Q → W_1^Q, b_Q → b_Q,1."""
+    base, _, sup = symbol.partition("^")
+    return f"{base}{',' if '_' in base else '_'}{index}{'^' if sup else ''}{sup}"
+
+
 def identifier(symbol: str) -> str:
     """The Python name of a symbol in a formula: W^Q → W_Q; normalised as Python normalises names."""
     return unicodedata.normalize("NFKC", symbol.replace("^", "_"))
@@ -79,7 +85,7 @@ def html(symbol: str) -> str:
         return escape(clean(symbol))
     base, sub, sup = parts
     text = _italic(base)
-    text += f"<SUB>{_italic(sub)}</SUB>" if sub else ""
+    text += f"<SUB>{','.join(map(_italic, sub.split(',')))}</SUB>" if sub else ""
     return text + (f"<SUP>{_italic(sup)}</SUP>" if sup else "")
 
 

@@ -42,6 +42,7 @@ class Node:
     code: str | None = None  # path of a parameter, name of an argument of forward
     axes: tuple[str, ...] | None = None  # names, in the order of shape
     transposed: bool = False  # the symbol means the transpose of the stored tensor
+    value: Any = None  # the entry itself, or the leaf: a tensor, or an array where that is gone
 
     @property
     def parents(self) -> list[Node]:
@@ -164,6 +165,9 @@ class _Tracer:
             return value
         node = self.by_id.get(id(value))
         if node is None:
+            tag = self.recorder.tag_of(value)
+            node = self.by_id.get(id(tag.of)) if tag is not None and tag.of is not None else None
+        if node is None:  # two constants made of one tensor are one
             node = self._add(value, self._leaf(value, kept))
         return node
 
@@ -207,6 +211,7 @@ class _Tracer:
                 node.axes = (*axes[:-2], *axes[:-3:-1]) if tag.transposed else axes
         self.by_id[id(value)] = node
         self.nodes.append(node)
+        node.value = value
         return node
 
 
