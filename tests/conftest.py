@@ -18,7 +18,10 @@ import microtensor as mt
 from microtensor.engine import Op, op, registry
 from microtensor.mode import mode
 
-collect_ignore = ["programs"]  # written for PyTorch; test_torch_programs runs them
+collect_ignore = [
+    "programs",
+    "golden",
+]  # programs for PyTorch, modules for the golden pack: other tests run them
 
 # compiling a kernel takes a second at its first call, on a busy machine several: no deadline can tell that
 # apart from a slow test
