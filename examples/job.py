@@ -65,15 +65,15 @@ class Job:
         return {name: getattr(options, name) for name in (*self.settings, "smoke")}
 
     def run(self, work: Callable[[argparse.Namespace], None]) -> int:
-        """0 if all went well, 1 for what the user can mend, 130 after Ctrl-C."""
+        """0 if all went well, 1 for what the user can mend, 130 after Ctrl-C, 143 after SIGTERM."""
         options = self.parser.parse_args()
         tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
         try:
             self.settle(options)
             work(options)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             print(f"\nstopped; {self._farewell(options)}")
-            return 130
+            return getattr(stop, "code", 130)
         except (ValueError, OSError, RuntimeError) as error:
             print(f"{Path(sys.argv[0]).stem}: {error}", file=sys.stderr)
             return 1

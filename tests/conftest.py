@@ -105,6 +105,7 @@ CHANGED_BY_OTHERS = {
     "FONTCONFIG_FILE",  # when the first picture is laid out
     "TORCHINDUCTOR_CACHE_DIR",  # by PyTorch when it first needs its compiler (norm)
 }
+STOPS = (signal.SIGINT, signal.SIGTERM)
 STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {  # how to look, how to put it back
     "this thread's mode": (lambda: dict(mode.__dict__), lambda before: mode.__dict__.update(before)),
     "the default dtype": (mt.get_default_dtype, mt.set_default_dtype),
@@ -112,9 +113,9 @@ STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {  # how t
     "the ops declared outside microtensor": (_own_ops, _put_ops_back),
     "the environment": (_environment, _put_environment_back),
     "what NumPy does about inf and NaN": (np.geterr, lambda before: np.seterr(**before)),
-    "the handler of Ctrl-C": (
-        lambda: signal.getsignal(signal.SIGINT),
-        lambda before: signal.signal(signal.SIGINT, before),
+    "the handlers of Ctrl-C and SIGTERM": (
+        lambda: [signal.getsignal(number) for number in STOPS],
+        lambda before: [signal.signal(*pair) for pair in zip(STOPS, before, strict=True)],
     ),
     "the current directory": (os.getcwd, os.chdir),
     "files in the current directory": (_files, lambda _: None),

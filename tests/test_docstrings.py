@@ -79,6 +79,7 @@ REFUSES_NOTHING = {
         "GPTConfig",
         "TextEncoderConfig",
         "Row",
+        "Stopped",
         "get_num_threads",
         "peak_memory",
         "get_default_dtype",

@@ -91,8 +91,22 @@ def interrupt(arguments, sign, cwd, after):
     return process.communicate()[0], process.returncode
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    done = job("--smoke", "--steps", 300, "--out", "b", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return load_file(folder / "b" / "step-00000300.safetensors")
+
+
+def test_sigterm_finishes_the_step_and_says_how_to_go_on(tmp_path):
+    stdout, code = interrupt(["--smoke", "--steps", 300, "--out", "a"], signal.SIGTERM, tmp_path, after=20)
+    assert code == 143
+    assert shlex.split(stdout.strip().splitlines()[-1])[-1] == "--resume"
+
+
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
-def test_stopped_in_the_middle_and_resumed_it_ends_with_the_same_bits(tmp_path, sign):
+def test_stopped_in_the_middle_and_resumed_it_ends_with_the_same_bits(tmp_path, sign, whole):
     arguments = ["--smoke", "--steps", 300, "--out", "a"]
     stdout, code = interrupt(arguments, sign, tmp_path, after=40)
     steps = [int(p.stem[5:]) for p in (tmp_path / "a").glob("step-*.safetensors")]
@@ -108,8 +122,6 @@ def test_stopped_in_the_middle_and_resumed_it_ends_with_the_same_bits(tmp_path, 
     else:
         resumed = job("--out", "a", "--resume", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
-    whole = job(*arguments[:-1], "b", cwd=tmp_path)
-    assert whole.returncode == 0, whole.stderr
-    ends = [load_file(tmp_path / name / "step-00000300.safetensors") for name in "ab"]
-    assert ends[0].keys() == ends[1].keys()
-    assert all(np.array_equal(ends[0][k], ends[1][k]) for k in ends[0])
+    end = load_file(tmp_path / "a" / "step-00000300.safetensors")
+    assert end.keys() == whole.keys()
+    assert all(np.array_equal(end[k], whole[k]) for k in end)

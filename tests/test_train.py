@@ -214,7 +214,7 @@ def test_ctrl_c_in_the_middle_of_a_step_lets_it_finish():
         return loss_fn(model, batch)
 
     trainer = build(loss_fn=loss)
-    with pytest.raises(KeyboardInterrupt, match="after step 3, and nothing is saved"):
+    with pytest.raises(KeyboardInterrupt, match="after step 3; nothing is saved"):
         trainer.fit()
     trainer.fit()
     assert trainer.step == 12
@@ -371,7 +371,8 @@ def test_the_log_has_one_json_line_per_logged_step(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert lines == history
     assert [line["step"] for line in lines] == [5, 10, 12]
-    assert set(lines[0]) == {"step", "loss", "lr", "grad_norm", "tokens_per_second", "peak_memory"}
+    names = ("step", "loss", "lr", "grad_norm", "tokens_per_second", "peak_memory", "bytes_kept")
+    assert set(lines[0]) == set(names)
     assert lines[0]["lr"] == pytest.approx(optim.lr_scheduler.noam(16, 5)(5))
 
 
@@ -496,7 +497,7 @@ def test_every_name_of_ours_in_a_message_exists():
     named = {
         name for path in files for name in re.findall(r"\bmt((?:\.[A-Za-z_]\w*)+)", path.read_text("utf-8"))
     }
-    assert ".autograd.set_detect_anomaly" in named
+    assert ".load" in named
     for name in named:
         found = mt
         for part in name[1:].split("."):

@@ -2,15 +2,19 @@
 
 from microtensor.train.allocator import peak_memory, tune_allocator
 from microtensor.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from microtensor.train.interrupt import Stopped
+from microtensor.train.plot import plot_history
 from microtensor.train.serialize import load, save
 from microtensor.train.trainer import Trainer
 
 __all__ = [
     "Checkpoint",
+    "Stopped",
     "Trainer",
     "load",
     "load_checkpoint",
     "peak_memory",
+    "plot_history",
     "save",
     "save_checkpoint",
     "tune_allocator",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import re
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 
 from microtensor.train.process import Process, this_process
 
-__all__ = ["replace_file", "sweep"]
+__all__ = ["explained", "replace_file", "sweep"]
 
 TEMPORARY = re.compile(r"microtensor-([0-9a-f]{8})-(\d+)-([0-9a-f]*)-\d+\.tmp")
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -40,12 +41,21 @@ def replace_file(path: str, pieces: Iterable[bytes | memoryview]) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    with contextlib.suppress(OSError):  # Windows opens no folders
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    try:
         opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot do it for a folder
+            raise
+    finally:
+        os.close(opened)
 
 
 def _fill(descriptor: int, pieces: Iterable[bytes | memoryview]) -> None:
@@ -53,6 +63,12 @@ def _fill(descriptor: int, pieces: Iterable[bytes | memoryview]) -> None:
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
+
+
+def explained(error: OSError, what: str, cure: str) -> OSError:
+    """An error of the same kind that says what it means for the run."""
+    text = f"{what} ({error.strerror or error}); {cure}"
+    return type(error)(text) if error.errno is None else OSError(error.errno, text)
 
 
 def sweep(folder: str) -> None:

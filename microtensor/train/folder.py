@@ -1,19 +1,25 @@
-"""Where a run keeps its checkpoints: a folder of `step-00001000.safetensors`, the newest few, or one file."""
+"""Where a run keeps its checkpoints: a folder of `step-00001000.safetensors`, the newest few, or one file.
+
+In a folder the best one stays beside them, `best-00000800.safetensors`, the same kind of file.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from microtensor.train.files import sweep
+from microtensor.place import warn
+from microtensor.train.checkpoint import Checkpoint, load_checkpoint
+from microtensor.train.files import explained, sweep
 from microtensor.train.lock import RunLock
-from microtensor.train.serialize import Path
+from microtensor.train.serialize import DamagedFileError, Path
 
-__all__ = ["CheckpointFolder", "mark_of"]
+__all__ = ["CheckpointFolder", "mark_of", "read_file"]
 
-NAME = re.compile(r"step-(\d+)\.safetensors")
+NAME = re.compile(r"(step|best)-(\d+)\.safetensors")
 
 
 class CheckpointFolder:
@@ -29,6 +35,7 @@ class CheckpointFolder:
         self.folder = (os.path.dirname(self.path) or ".") if self.single else self.path
         self.lock = RunLock(f"{self.path}.lock" if self.single else self._in("run.lock"), self.path)
         self.log = f"{self.path.removesuffix('.safetensors')}.jsonl" if self.single else self._in("log.jsonl")
+        self._damaged: dict[str, Any] = {}  # path → mark of what could not be read
 
     def _in(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -44,29 +51,88 @@ class CheckpointFolder:
             raise ValueError(f"Trainer: {self.path!r} is {kind}; give checkpoint a name {other}")
         os.makedirs(self.folder, exist_ok=True)
 
-    def path_at(self, step: int) -> str:
-        """Where the checkpoint of a step goes."""
-        return self.path if self.single else self._in(f"step-{step:08d}.safetensors")
+    @contextlib.contextmanager
+    def writable(self) -> Iterator[bool]:
+        """No other process writes checkpoints here inside the block; whether it had to be made sure of.
 
-    def steps(self) -> dict[int, str]:
-        """Step → path of the checkpoints in the folder, in order."""
+        Raises: OSError if nothing can be written here; RuntimeError naming another process that trains here.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                self.prepare()  # also in a run: somebody may have deleted the folder, and the lock with it
+                new = not self.lock.held
+                if new:
+                    stack.enter_context(self.lock)
+                else:
+                    new = self.lock.renew()
+            except OSError as error:
+                cure = "give checkpoint a folder where files can be written"
+                raise explained(error, f"Trainer: nothing can be written in {self.folder!r}", cure) from error
+            yield new
+
+    def path_at(self, step: int, kind: str = "step") -> str:
+        """Where the checkpoint of a step goes."""
+        return self.path if self.single else self._in(f"{kind}-{step:08d}.safetensors")
+
+    def steps(self, kind: str = "step") -> dict[int, str]:
+        """Step → path of the checkpoints in the folder, in order, but for those that were found damaged."""
         names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
-        found = {int(match[1]): name for name in names if (match := NAME.fullmatch(name))}
-        return {step: self._in(found[step]) for step in sorted(found)}
+        found = {int(m[2]): self._in(name) for name in names if (m := NAME.fullmatch(name)) and m[1] == kind}
+        return {step: found[step] for step in sorted(found) if found[step] not in self._damaged}
+
+    def all(self) -> list[str]:
+        """The paths of all checkpoints, the last one first."""
+        if self.single:
+            return [self.path] if os.path.isfile(self.path) else []
+        found = [(step, kind, path) for kind in ("best", "step") for step, path in self.steps(kind).items()]
+        return [path for _, _, path in sorted(found, reverse=True)]
 
     def newest(self) -> str | None:
         """The path of the last checkpoint, None if there is none."""
-        if self.single:
-            return self.path if os.path.isfile(self.path) else None
-        return next(reversed(self.steps().values()), None)
+        return next(iter(self.all()), None)
+
+    def read(self) -> tuple[Checkpoint, Any]:
+        """The last checkpoint that can be read, and its mark.
+
+        Warns: naming those after it that are damaged.
+        Raises: FileNotFoundError if there is none; ValueError if all are damaged.
+        """
+        self._damaged.clear()
+        if not self.all():
+            raise FileNotFoundError(f"Trainer: there is no checkpoint in {self.path!r}; start with fit()")
+        found, mark, faults = self._read()
+        if found is None:
+            raise DamagedFileError(f"Trainer: no checkpoint is whole: {faults}; use another copy")
+        if faults:
+            warn(f"Trainer: {faults}; going on from {found.path!r}, of step {found.step}")
+        return found, mark
+
+    def _read(self) -> tuple[Checkpoint | None, Any, str]:
+        """The last one that can be read, its mark, and what is wrong with those after it."""
+        faults: list[str] = []
+        for path in self.all():
+            mark = mark_of(path)
+            try:
+                return load_checkpoint(path), mark, "; ".join(faults)
+            except DamagedFileError as error:
+                self._damaged[path] = mark
+                faults.append(str(error).partition(";")[0])
+        return None, None, "; ".join(faults)
+
+    def set_damaged_aside(self) -> None:
+        """Give damaged checkpoints a name that no run takes for one of its own."""
+        for path, mark in self._damaged.items():
+            if mark_of(path) == mark is not None:
+                os.replace(path, f"{path}.damaged")
+        self._damaged.clear()
 
     def prune(self, written: str) -> None:
-        """Delete the oldest checkpoints beyond `keep`, but not the one just written."""
-        if self.keep is not None and not self.single:
-            for path in list(self.steps().values())[: -self.keep]:
-                if path != written:
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(path)
+        """Delete the oldest checkpoints beyond `keep`, and best ones but the last; never what was written."""
+        last = [] if self.keep is None else list(self.steps().values())[: -self.keep]
+        for path in [] if self.single else [*last, *list(self.steps("best").values())[:-1]]:
+            if path != written:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
 
     def sweep(self) -> None:
         """Delete what processes that were killed left of unfinished checkpoints."""
@@ -96,12 +162,23 @@ class CheckpointFolder:
                 f"Trainer: {newest!r} is of another run than {path!r}, and would be overwritten or taken for "
                 f"newer; choose another folder to go on from {path!r}, or move the other run away"
             )
-        last = max(self.steps())
+        last = max({**self.steps(), **self.steps("best")})
         if last > step:
             raise ValueError(
                 f"Trainer: {path!r} is of step {step}, but {self.folder!r} goes on to step {last}; "
                 f"delete the later ones, or use another folder"
             )
+
+
+def read_file(path: str) -> tuple[Checkpoint, Any]:
+    """A checkpoint and its mark; if it is damaged, the error names the last one beside it that is not."""
+    mark = mark_of(path)
+    try:
+        return load_checkpoint(path), mark
+    except DamagedFileError as error:
+        beside = CheckpointFolder(os.path.dirname(path) or ".", None)._read()[0]
+        other = "use another copy" if beside is None else f"{beside.path!r} of step {beside.step} is whole"
+        raise DamagedFileError(f"{str(error).partition(';')[0]}; {other}") from error
 
 
 def mark_of(path: str) -> tuple[int, int, int] | None:

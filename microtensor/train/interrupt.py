@@ -1,4 +1,4 @@
-"""Ctrl-C that waits for the end of a step."""
+"""Ctrl-C and SIGTERM that wait for the end of a step."""
 
 from __future__ import annotations
 
@@ -7,31 +7,47 @@ import threading
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interrupt"]
+__all__ = ["Interrupt", "Stopped"]
+
+
+class Stopped(KeyboardInterrupt):
+    """A run was stopped by a signal; the text says what is saved and how to go on.
+
+    `code` is the exit status by convention, 128 and the signal's number: 130 after Ctrl-C, 143 after SIGTERM.
+
+    Source: POSIX shells, which give such a status.
+    """
+
+    def __init__(self, text: str, number: int = signal.SIGINT) -> None:
+        super().__init__(text)
+        self.code = 128 + number
 
 
 class Interrupt:
-    """Inside the block the first Ctrl-C only sets `requested`; the second one raises KeyboardInterrupt.
+    """Inside the block the first signal only sets `requested`; the second one raises KeyboardInterrupt.
 
     So a step is never cut in half, and a run that hangs can still be stopped. Signals belong to the main
-    thread: elsewhere, and where Ctrl-C is ignored, the block does nothing.
+    thread: elsewhere the block does nothing, and neither for a signal that is ignored.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        self._before: Any = None
+        self.number: int = signal.SIGINT  # of the last signal
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
-        ours = threading.current_thread() is threading.main_thread()
-        if ours and signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, None):
-            self._before = signal.signal(signal.SIGINT, self._handle)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True

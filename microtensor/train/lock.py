@@ -47,10 +47,24 @@ class RunLock:
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             except FileExistsError:  # where _guard cannot guard, another was faster
                 raise RuntimeError(self._refusal(_read(self.path), me)) from None
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(dataclasses.asdict(me), file)
+            try:
+                with open(descriptor, "w", encoding="utf-8") as file:
+                    file.write(json.dumps(dataclasses.asdict(me)))
+            except OSError:
+                os.unlink(self.path)
+                raise
         self._holder = me
         return self
+
+    def renew(self) -> bool:
+        """Take it again if somebody has deleted it; whether that was so.
+
+        Raises: RuntimeError naming the process that has taken it meanwhile.
+        """
+        lost = _read(self.path) != self._holder
+        if lost:
+            self.__enter__()
+        return lost
 
     def __exit__(self, *exception: object) -> None:
         if self.held and _read(self.path) == self._holder:

@@ -7,11 +7,10 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TextIO
 
 from tqdm import tqdm
 
-from microtensor.train.files import replace_file
+from microtensor.train.files import explained, replace_file
 
 __all__ = ["Meter", "Report", "trim_log"]
 
@@ -40,47 +39,53 @@ class Meter:
 
 
 class Report:
-    """The bar and the log file of one `fit`; as a `with` block it closes both, whatever happens."""
+    """The bar and the log of one `fit`; as a `with` block it closes the bar, whatever happens."""
 
     def __init__(self, total: int, start: int, *, log: str | None, progress: bool) -> None:
+        if log is not None:
+            _end_last_line(log)
         self._bar = tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, disable=not progress)
-        self._file = None if log is None else _open_log(log)
-        self._shown = -REFRESH
+        self._log, self._shown = log, -REFRESH
+        self._numbers: dict[str, str] = {}
 
     def __enter__(self) -> Report:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._bar.set_postfix(self._numbers, refresh=False)  # the last step's, not those of the last refresh
         self._bar.close()
-        if self._file is not None:
-            self._file.close()
 
     def advance(self, numbers: Callable[[], Mapping[str, str]]) -> None:
-        """One step further; numbers() is called only when the bar is drawn again."""
+        """One step further; numbers() is called only if there is a bar."""
         if self._bar.disable:
             return
-        now = time.monotonic()
+        now, self._numbers = time.monotonic(), dict(numbers())
         if now - self._shown >= REFRESH:
             self._shown = now
-            self._bar.set_postfix(numbers(), refresh=False)
+            self._bar.set_postfix(self._numbers, refresh=False)
         self._bar.update()
 
     def write(self, record: Mapping[str, float]) -> None:
-        """One line of the log; it is in the file when this returns."""
-        if self._file is not None:
-            strict = {name: value if math.isfinite(value) else None for name, value in record.items()}
-            self._file.write(json.dumps(strict) + "\n")  # JSON has no NaN
-            self._file.flush()
+        """One line of the log; it is in the file when this returns, even if its folder had been deleted."""
+        if self._log is None:
+            return
+        strict = {name: value if math.isfinite(value) else None for name, value in record.items()}
+        try:
+            os.makedirs(os.path.dirname(self._log) or ".", exist_ok=True)
+            with open(self._log, "ab") as file:
+                file.write(json.dumps(strict).encode() + b"\n")  # JSON has no NaN
+        except OSError as error:
+            what = f"Trainer: the log {self._log!r} could not be written"
+            raise explained(error, what, "make room for it; the last checkpoint stays") from error
 
 
-def _open_log(path: str) -> TextIO:
-    """The log to append to; a last line that was cut off before its end stays a line of its own."""
+def _end_last_line(path: str) -> None:
+    """A last line of the log that was cut off before its end stays a line of its own."""
     with open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             if file.read() != b"\n":
                 file.write(b"\n")
-    return open(path, "a", encoding="utf-8", newline="\n")
 
 
 def trim_log(path: str, step: int) -> None:

@@ -21,11 +21,15 @@ from microtensor.tensor import as_tensor
 from microtensor.train.files import replace_file
 from microtensor.train.packing import DTYPES, Packer, Unpacker
 
-__all__ = ["Path", "check_storable", "load", "save"]
+__all__ = ["DamagedFileError", "Path", "check_storable", "load", "save"]
 
 Path = str | os.PathLike[str]
 
 VERSION = 1  # of the layout below; a reader refuses a higher one
+
+
+class DamagedFileError(ValueError):
+    """A file is not what `save` wrote: cut off, altered, or never one of ours."""
 
 
 def save(obj: Any, path: Path) -> None:
@@ -101,8 +105,9 @@ def load(path: Path, map_location: Any = None, *, weights_only: bool | None = No
     map_location: the only device, "cpu". weights_only: True, False and None are the same here, as a file
     holds data and cannot run code.
 
-    Raises: FileNotFoundError; ValueError for a file that is damaged, altered or of a later format, for a
-    dtype that NumPy has not, such as float8; RuntimeError for another device; TypeError for weights_only.
+    Raises: FileNotFoundError; ValueError for a file that is damaged or altered (a DamagedFileError), for one
+    without a checksum but with our structure, or of a later format, for a dtype that NumPy has not, such as
+    float8; RuntimeError for another device; TypeError for weights_only.
     Source: ours; the names are those of PyTorch's load.
     """
     check_device("load", map_location)
@@ -116,7 +121,7 @@ def load(path: Path, map_location: Any = None, *, weights_only: bool | None = No
             metadata = file.metadata() or {}
             arrays = {name: _read(path, file, name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
-        raise ValueError(
+        raise DamagedFileError(
             f"load: {path!r} is damaged or no safetensors file ({error}); use another copy"
         ) from error
     text = metadata.get("microtensor")
@@ -126,7 +131,7 @@ def load(path: Path, map_location: Any = None, *, weights_only: bool | None = No
     try:
         return Unpacker(arrays).unpack(json.loads(structure))
     except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
-        raise ValueError(
+        raise DamagedFileError(
             f"load: the structure of {path!r} was not written by save ({type(error).__name__}: {error}); "
             f"use another copy"
         ) from error
@@ -165,7 +170,7 @@ def _checked_structure(path: str, text: str, arrays: Mapping[str, Array]) -> str
         )
     structure = str(ours.get("structure"))
     if ours.get("sha256") != _digest(structure, arrays):
-        raise ValueError(
+        raise DamagedFileError(
             f"load: {path!r} was altered after it was written (its checksum differs); use another copy"
         )
     return structure
