@@ -18,14 +18,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from job import Job
 
 import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import viz
-from microtensor.data import DataLoader, Dataset
-from microtensor.data.dates import BOS, EOS, PAD, DateCorpus
+from microtensor.data import BOS, EOS, PAD, DataLoader, DateCorpus, PairBatches
 from microtensor.optim import Adam
 from microtensor.optim.lr_scheduler import LambdaLR, noam
 from microtensor.train import Trainer
@@ -33,32 +31,7 @@ from models import Transformer, TransformerConfig, greedy_decode
 
 ISO_LENGTH = 10  # characters of YYYY-MM-DD
 MAX_LENGTH = 64  # of a source, with EOS
-BATCH, POOL = 64, 8  # pairs per batch; batches that are drawn together and sorted by length
-
-
-class DateBatches(Dataset):
-    """Batch i of a run, made when it is asked for: a function of the seed and i, so that a run can resume.
-
-    Eight batches are drawn at a time and dealt out by length, so that little of a batch is padding.
-    """
-
-    def __init__(self, corpus: DateCorpus, n_batches: int, seed: int) -> None:
-        self.corpus, self.n_batches, self.seed = corpus, n_batches, seed
-        self._pool: tuple[int, list[list[tuple[str, str, str]]]] = (-1, [])
-
-    def __len__(self) -> int:
-        return self.n_batches
-
-    def __getitem__(self, i: int) -> tuple[mt.Tensor, mt.Tensor]:
-        """Source ids (B, S) and target ids (B, 12): BOS, ten characters, EOS."""
-        number, place = divmod(i, POOL)
-        if self._pool[0] != number:
-            rng = np.random.default_rng((self.seed, number))
-            pairs = sorted(self.corpus.train_pairs(BATCH * POOL, rng), key=lambda pair: len(pair.source))
-            batches = [pairs[k : k + BATCH] for k in range(0, len(pairs), BATCH)]
-            self._pool = number, [batches[k] for k in rng.permutation(POOL)]
-        sources, targets, _ = zip(*self._pool[1][place], strict=True)
-        return source_ids(self.corpus, sources), mt.from_numpy(self.corpus.batch(targets))
+BATCH = 64  # pairs per step
 
 
 def source_ids(corpus: DateCorpus, texts: Sequence[str]) -> mt.Tensor:
@@ -189,7 +162,7 @@ def make_trainer(options: argparse.Namespace, corpus: DateCorpus, n_test: int) -
     rate = noam(model.config.d_model, warmup_steps=200, factor=0.5)
     steps = options.steps
     scheduler = LambdaLR(optimizer, lambda t: rate(t + 1) * max(0.0, 1.0 - t / steps))
-    batches = DateBatches(corpus, steps, options.seed)
+    batches = PairBatches(corpus, steps, batch_size=BATCH, seed=options.seed)
     return Trainer(
         model,
         optimizer,

@@ -60,6 +60,7 @@ REFUSES_NOTHING = {
         "SequentialSampler",
         "SubsetRandomSampler",
         "DatePair",
+        "TaskPair",
         "normalize",
         "fold",
         "is_recording",

@@ -4,6 +4,7 @@ from importlib import import_module
 
 from microtensor.data.dataset import Dataset, Subset, TensorDataset, random_split
 from microtensor.data.loader import DataLoader, default_collate
+from microtensor.data.pairs import BOS, EOS, PAD, PairBatches, PairCorpus
 from microtensor.data.sampler import (
     BatchSampler,
     RandomSampler,
@@ -12,29 +13,30 @@ from microtensor.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from microtensor.data.tasks import RULES, AdditionTask, StringTask, TaskPair
 from microtensor.data.tokenizer import CharTokenizer
 
-_DATES = (
-    "BOS",
-    "EOS",
-    "FORMATS",
-    "LOCALES",
-    "PAD",
-    "DateCorpus",
-    "DatePair",
-    "normalize",
-)  # loaded when named
+_DATES = ("FORMATS", "LOCALES", "DateCorpus", "DatePair", "normalize")  # loaded when named
 
 __all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "RULES",
+    "AdditionTask",
     "BatchSampler",
     "CharTokenizer",
     "DataLoader",
     "Dataset",
+    "PairBatches",
+    "PairCorpus",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "StringTask",
     "Subset",
     "SubsetRandomSampler",
+    "TaskPair",
     "TensorDataset",
     "WeightedRandomSampler",
     "default_collate",

@@ -1,8 +1,7 @@
 """Dates as people write them in many languages, each with its ISO 8601 form: a corpus for translation.
 
 The strings come from the Unicode CLDR through Babel, made on the fly from a calendar: nothing is downloaded.
-This file knows calendars and characters. It refuses to know tensors, models and devices: it hands out
-strings and arrays of int64.
+This file knows calendars. It refuses to know tensors, models and devices: it hands out strings.
 """
 
 import datetime
@@ -15,11 +14,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from microtensor.data.pairs import BOS, EOS, PAD, PairCorpus
 
 __all__ = ["BOS", "EOS", "FORMATS", "LOCALES", "PAD", "DateCorpus", "DatePair", "normalize"]
-
-PAD, BOS, EOS = 0, 1, 2  # ids; the characters of the corpus follow from 3 on
 
 LOCALES = (
     *("en_US", "en_GB", "de_DE", "fr_FR", "es_ES", "it_IT", "pt_BR", "nl_NL", "sv_SE", "pl_PL", "cs_CZ"),
@@ -48,7 +46,7 @@ class DatePair(NamedTuple):
     locale: str
 
 
-class DateCorpus:
+class DateCorpus(PairCorpus):
     """Pairs such as ("mercredi 4 mars 1998", "1998-03-04"), split by calendar day into training and test.
 
     No source has two targets. A pattern that puts the number of the month before the day and the year last
@@ -70,9 +68,6 @@ class DateCorpus:
     >>> [corpus.write(day, locale, "full") for locale in ("en_US", "fr_FR", "bn_BD")]
     ['Wednesday, March 4, 1998', 'mercredi 4 mars 1998', 'বুধবার, ৪ মার্চ, ১৯৯৮']
     """
-
-    characters: str
-    """Every character of the corpus, sorted by code point; character i has id i + 3."""
 
     max_source_length: int
     """Of the longest source, in characters, without BOS and EOS. A target has 10."""
@@ -157,11 +152,6 @@ class DateCorpus:
         """Each held-out day once, in a random locale and format; the same list for the same seed."""
         return list(self._test_pairs)
 
-    @property
-    def vocab_size(self) -> int:
-        """V, with PAD, BOS and EOS. Sources and targets share one vocabulary."""
-        return EOS + 1 + len(self.characters)
-
     def encode(self, text: str) -> list[int]:
         """The ids of the normalized text, without BOS and EOS.
 
@@ -176,31 +166,6 @@ class DateCorpus:
                     f"write the date as one of its {len(self._locales)} locales does"
                 )
         return [self._ids[char] for char in text]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text up to the first EOS; PAD and BOS are skipped.
-
-        Raises: ValueError if an id is outside 0 … V − 1.
-        """
-        text = ""
-        for i in map(int, ids):
-            if i == EOS:
-                break
-            if not 0 <= i < self.vocab_size:
-                raise ValueError(f"DateCorpus: id {i} is no character; ids are 0 to {self.vocab_size - 1}")
-            text += self.characters[i - EOS - 1] if i > EOS else ""
-        return text
-
-    def batch(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
-        """BOS, the characters and EOS of each text, one text a row, filled up with PAD on the right.
-
-        Shapes: B texts of at most L characters → (B, L + 2)
-        """
-        rows = [[BOS, *self.encode(text), EOS] for text in texts]
-        ids = np.full((len(rows), max(map(len, rows), default=0)), PAD, dtype=np.int64)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)] = row
-        return ids
 
     def _pair(self, day: datetime.date, rng: np.random.Generator) -> DatePair:
         locale = self._locales[int(rng.integers(len(self._locales)))]
