@@ -6,6 +6,17 @@ rendered.
 """
 
 from microtensor.viz.drawing import Drawing, draw, to_dot
+from microtensor.viz.heatmap import AttentionMaps, attention
 from microtensor.viz.record import fold, is_recording, recording, tag
 
-__all__ = ["Drawing", "draw", "fold", "is_recording", "recording", "tag", "to_dot"]
+__all__ = [
+    "AttentionMaps",
+    "Drawing",
+    "attention",
+    "draw",
+    "fold",
+    "is_recording",
+    "recording",
+    "tag",
+    "to_dot",
+]

@@ -14,7 +14,7 @@ from typing import Any
 
 from microtensor.viz.style import to_dark
 
-__all__ = ["finish"]
+__all__ = ["SVG", "dress", "finish"]
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 XML = "http://www.w3.org/XML/1998/namespace"
@@ -30,12 +30,24 @@ def finish(text: str, layout: dict[str, Any], *, dot: str, theme: str, about: li
     widths = _widths(layout)
     for parent in list(root.iter()):
         _join_runs(parent, widths)
-    _describe(root, scope, about)
+    graph = next((e for e in root if _tag(e) == "g"), root)
+    name = next((e.text for e in graph if _tag(e) == "title"), None) or "graph"
     _own_ids(root, scope)
+    dress(root, scope, theme, name.replace("_", ", level "), "; ".join(about))
+    return ET.tostring(root, encoding="unicode")
+
+
+def dress(root: ET.Element, scope: str, theme: str, title: str, description: str) -> None:
+    """Title, description, and a style sheet for this drawing alone: its class is `scope`."""
+    root.set("role", "img")
+    root.set("class", f"microtensor {scope}")
+    for number, (tag, text) in enumerate((("title", title), ("desc", description))):
+        element = ET.Element(f"{{{SVG}}}{tag}")
+        element.text = text  # for those who listen to the drawing
+        root.insert(number, element)
     if theme == "auto":
         _follow_reader(root, scope)
     root.insert(2, _style(scope, theme))
-    return ET.tostring(root, encoding="unicode")
 
 
 def _tag(element: ET.Element) -> str:
@@ -135,19 +147,6 @@ def _tspan(run: _Run, dy: float) -> ET.Element:
 
 
 # --- what it is, ids, themes --------------------------------------------------------------------------------
-
-
-def _describe(root: ET.Element, scope: str, about: list[str]) -> None:
-    """A title and a description, for those who listen to the drawing."""
-    root.set("role", "img")
-    root.set("class", f"microtensor {scope}")
-    graph = next((e for e in root if _tag(e) == "g"), root)
-    name = next((e.text for e in graph if _tag(e) == "title"), None) or "graph"
-    title, description = ET.Element(f"{{{SVG}}}title"), ET.Element(f"{{{SVG}}}desc")
-    title.text = name.replace("_", ", level ")
-    description.text = "; ".join(about)
-    root.insert(0, title)
-    root.insert(1, description)
 
 
 def _own_ids(root: ET.Element, scope: str) -> None:

@@ -1,0 +1,292 @@
+"""Attention weights as heat-maps: a map for each layer and head, rows are queries and columns are keys.
+
+The SVG is our own text, and needs neither matplotlib nor Graphviz. What the tokens are is told by the caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import unicodedata
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from microtensor.viz import style, svg, symbols
+
+__all__ = ["AttentionMaps", "attention"]
+
+Maps = list[npt.NDArray[Any]]  # a layer's weights each: (H, T, S)
+
+SMALLEST, LARGEST, SIDE = 7.0, 18.0, 320.0  # of a cell; of a map, where cells can be so large; pixels
+GAP, LETTERS, SCALE = 24.0, 10.0, 120.0  # between maps; height of letters; length of the colour scale
+LONGEST_TOKEN = 16  # characters of a label
+MOST_CELLS = 40_000
+FAINTEST = 0.005  # weight that is drawn
+VISIBLE = {" ": "·", "\n": "¶", "\t": "→"}
+
+
+class AttentionMaps:
+    """Heat-maps of attention weights: SVG in two themes, shown by notebooks, saved as .svg or .png.
+
+    Raises: when asked for a file: ValueError for another suffix, RuntimeError for .png without resvg-py.
+    Source: ours; the paper, Figures 3 to 5, shows such weights.
+    """
+
+    def __init__(self, maps: Maps, queries: list[str], keys: list[str], *, theme: str, title: str) -> None:
+        self.maps, self.queries, self.keys, self.theme, self.title = maps, queries, keys, theme, title
+
+    def __repr__(self) -> str:
+        T, S = len(self.queries), len(self.keys)
+        return f"<AttentionMaps of {sum(map(len, self.maps))} heads, {T} queries × {S} keys>"
+
+    def svg(self, *, standalone: bool = False) -> str:
+        """The maps as SVG with title and description; standalone with an XML declaration."""
+        text = ET.tostring(_Writer(self).root, encoding="unicode")
+        return '<?xml version="1.0" encoding="UTF-8"?>\n' + text if standalone else text
+
+    def save(self, path: str | Path) -> Path:
+        """Write the maps to a file; its suffix says how: .svg or .png.
+
+        Raises: ValueError for another suffix; RuntimeError for .png without the package resvg-py.
+        """
+        path = Path(path)
+        kind = path.suffix.lower()
+        if kind not in (".svg", ".png"):
+            raise ValueError(f"AttentionMaps.save: cannot write {path.name!r}; end the name in .svg or .png")
+        text = self.svg(standalone=True)
+        path.write_bytes(text.encode() if kind == ".svg" else _png(text))
+        return path
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+
+def attention(
+    weights: Any,
+    queries: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    *,
+    theme: str = "auto",
+    title: str = "attention weights",
+) -> AttentionMaps:
+    """A heat-map of every layer and head: how much each query (row) attends to each key (column).
+
+    weights: of one layer (T, S), (H, T, S) or (1, H, T, S), or a list of these, one per layer, such as the
+    lists of `models.Attention`. They are drawn as they are, so give those before dropout.
+    queries, keys: the tokens, T and S of them; by default their numbers. Without keys it is self-attention,
+    where they are the queries. theme: "auto" (the reader's setting), "light" or "dark".
+
+    Shapes: (T, S), (H, T, S) or (1, H, T, S) each, T and S the same for all
+    Raises: ValueError for other shapes, labels of another number, an unknown theme, what is no share from 0
+    to 1, and more than 40,000 cells.
+    Source: ours; the paper, Figures 3 to 5, shows such weights.
+
+    >>> import microtensor as mt
+    >>> from microtensor import viz
+    >>> viz.attention(mt.randn(1, 2, 3, 5).softmax(-1), ["Ich", "bin", "da"], ["<s>", "I", "am", "here", "."])
+    <AttentionMaps of 2 heads, 3 queries × 5 keys>
+    """
+    if theme not in ("auto", "light", "dark"):
+        raise ValueError(f"attention: theme={theme!r} is not to be had; choose 'auto', 'light' or 'dark'")
+    maps = [_layer(A, number) for number, A in enumerate(_layers(weights), 1)]
+    if not maps:
+        raise ValueError("attention: there are no weights; give those of one layer at least")
+    shapes = sorted({A.shape[1:] for A in maps})
+    if len(shapes) > 1:
+        raise ValueError(f"attention: layers have (T, S) = {shapes}; draw each kind by itself")
+    T, S = shapes[0]
+    if (cells := sum(A.size for A in maps)) > MOST_CELLS:
+        raise ValueError(
+            f"attention: {cells} cells are more than {MOST_CELLS}; draw some layers, heads or positions"
+        )
+    if keys is None and queries is not None and T != S:
+        raise ValueError(
+            f"attention: {T} queries look at {S} keys, which are others; give the keys' tokens, too"
+        )
+    named = _labels("queries", queries, T)
+    return AttentionMaps(
+        maps,
+        named,
+        _labels("keys", queries if keys is None else keys, S),
+        theme=theme,
+        title=symbols.one_line(title, 200),
+    )
+
+
+def _layers(weights: Any) -> list[Any]:
+    return list(weights) if isinstance(weights, list | tuple) else [weights]
+
+
+def _layer(A: Any, number: int) -> npt.NDArray[Any]:
+    """One layer's weights as (H, T, S)."""
+    array = np.asarray(A.detach().numpy() if hasattr(A, "detach") else A)
+    if array.ndim == 4 and len(array) == 1:
+        array = array[0]
+    if array.ndim == 4:
+        raise ValueError(
+            f"attention: layer {number} has shape {array.shape}, a batch of {len(array)}; choose a row, such "
+            f"as [A[:1] for A in weights]"
+        )
+    if array.ndim not in (2, 3) or not array.size:
+        raise ValueError(
+            f"attention: layer {number} has shape {array.shape}; give (T, S), (H, T, S) or (1, H, T, S)"
+        )
+    low, high = float(array.min()), float(array.max())
+    if not (low >= 0 and high <= 1 + 1e-3):  # NaN is neither
+        raise ValueError(
+            f"attention: layer {number} has weights from {low:g} to {high:g}; give shares from 0 to 1, "
+            f"as softmax makes them"
+        )
+    return array.reshape(-1, *array.shape[-2:])
+
+
+def _labels(name: str, tokens: Sequence[str] | None, n: int) -> list[str]:
+    if tokens is None:
+        return [str(i) for i in range(n)]
+    if len(tokens) != n:
+        raise ValueError(f"attention: {len(tokens)} {name} are named, and the weights have {n}; give as many")
+    shown = ("".join(VISIBLE.get(c, c) for c in str(token)) for token in tokens)
+    return [symbols.one_line(token, LONGEST_TOKEN) for token in shown]
+
+
+def _png(text: str) -> bytes:
+    """The SVG in pixels, at twice its size, with our fonts where the system has none."""
+    try:
+        resvg: Any = importlib.import_module("resvg_py")
+    except ImportError:
+        raise RuntimeError(
+            'attention: a .png needs resvg-py; pip install "microtensor[viz]", or save the .svg'
+        ) from None
+    fonts = str(Path(__file__).with_name("fonts"))
+    return bytes(
+        resvg.svg_to_bytes(svg_string=text, zoom=2, font_dirs=[fonts], sans_serif_family="DejaVu Sans")
+    )
+
+
+class _Writer:
+    """Places everything: a row of maps for each layer, queries named left of it and keys below each map."""
+
+    def __init__(self, drawn: AttentionMaps) -> None:
+        self.drawn = drawn
+        self.colours = style.DARK if drawn.theme == "dark" else style.LIGHT
+        T, S = len(drawn.queries), len(drawn.keys)
+        self.cell = min(LARGEST, max(SMALLEST, SIDE / max(T, S)))
+        self.letters = min(LETTERS, self.cell)  # of tokens
+        self.wide, self.high = self.cell * S, self.cell * T
+        self.left = GAP + 8 + self._width(drawn.queries)  # of the first map
+        self.below = 28 + self._width(drawn.keys)  # a map: its keys, and what they are
+        row = GAP + self.high + self.below
+        heads = max(map(len, drawn.maps))
+        width = self.left + max(heads * (self.wide + GAP), SCALE + 100, 7.5 * len(drawn.title) - self.left)
+        height = 36 + len(drawn.maps) * row + 24
+        self.root = ET.Element(f"{{{svg.SVG}}}svg", {"font-family": style.FONT})
+        for name, value in (("width", f"{width:g}"), ("height", f"{height:g}")):
+            self.root.set(name, value)
+        self.root.set("viewBox", f"0 0 {width:g} {height:g}")
+        self._add("rect", width="100%", height="100%", fill=self.colours.paper)
+        self._text(12, 22, drawn.title, size=13, weight="bold")
+        for number, maps in enumerate(drawn.maps):
+            self._layer(maps, number + 1, 36 + number * row + GAP)
+        self._scale(self.left, height - 24)
+        self._finish()
+
+    def _width(self, tokens: Sequence[str]) -> float:
+        """Of the widest token, about: letters are 0.62 as wide as high, those of East Asia 1."""
+        wide = [
+            sum(1 if unicodedata.east_asian_width(c) in "WF" else 0.62 for c in token) for token in tokens
+        ]
+        return self.letters * max(wide)
+
+    def _add(self, tag: str, parent: Any = None, **attributes: Any) -> ET.Element:
+        said = {
+            name.replace("_", "-"): value if isinstance(value, str) else f"{value:g}"
+            for name, value in attributes.items()
+        }
+        return ET.SubElement(self.root if parent is None else parent, f"{{{svg.SVG}}}{tag}", said)
+
+    def _text(
+        self, x: float, y: float, text: str, *, size: float = LETTERS, weight: str = "normal",
+        anchor: str = "start", up: bool = False, second: bool = False,
+    ) -> None:  # fmt: skip
+        """A line of text from (x, y) on, or with up=True from there upwards."""
+        turned = {"transform": f"rotate(-90 {x:g} {y:g})"} if up else {}
+        colour = self.colours.second if second else self.colours.text
+        self._add(
+            "text", x=x, y=y, font_size=size, font_weight=weight, text_anchor=anchor, fill=colour, **turned
+        ).text = text
+
+    def _layer(self, maps: npt.NDArray[Any], number: int, y: float) -> None:
+        half = self.letters * 0.35  # of a letter's height, to stand in the middle of a cell
+        self._text(20, y + self.high / 2, "queries", anchor="middle", up=True, second=True)
+        for t, token in enumerate(self.drawn.queries):
+            at = y + (t + 0.5) * self.cell + half
+            self._text(self.left - 5, at, token, size=self.letters, anchor="end")
+        for head, weights in enumerate(maps):
+            x = self.left + head * (self.wide + GAP)
+            self._map(weights, x, y, f"layer {number}, head {head + 1}")
+            end = y + self.high
+            for s, token in enumerate(self.drawn.keys):
+                at = x + (s + 0.5) * self.cell + half
+                self._text(at, end + 5, token, size=self.letters, anchor="end", up=True)
+            self._text(x + self.wide / 2, end + self.below - 14, "keys", anchor="middle", second=True)
+
+    def _map(self, weights: npt.NDArray[Any], x: float, y: float, name: str) -> None:
+        """A frame, and a cell for every weight that can be seen; each says what it is under the pointer."""
+        self._text(x, y - 6, name, second=True)
+        group = self._add("g", **{"class": "map"})
+        for t, s in np.argwhere(weights >= FAINTEST).tolist():
+            cell = self._add(
+                "rect",
+                group,
+                x=x + s * self.cell,
+                y=y + t * self.cell,
+                width=self.cell,
+                height=self.cell,
+                fill=self.colours.kinds["S"].stroke,
+                fill_opacity=f"{min(1.0, weights[t, s]):.2f}",
+            )
+            self._add("title", cell).text = self._said(t, s, weights)
+        self._add("rect", x=x, y=y, width=self.wide, height=self.high, fill="none", stroke=self.colours.rule)
+
+    def _said(self, t: int, s: int, weights: npt.NDArray[Any]) -> str:
+        return f"{self.drawn.queries[t]} → {self.drawn.keys[s]}: {weights[t, s]:.2f}"
+
+    def _strongest(self, weights: npt.NDArray[Any]) -> str:
+        """The key that each of the first queries attends to most."""
+        return ", ".join(
+            self._said(t, int(row.argmax()), weights)
+            if row.any()
+            else f"{self.drawn.queries[t]} → nothing, it is fully masked"
+            for t, row in enumerate(weights[:10])
+        )
+
+    def _scale(self, x: float, y: float) -> None:
+        """What a colour means: 0 to 1 in ten steps."""
+        for i in range(10):
+            colour, opacity = self.colours.kinds["S"].stroke, f"{(i + 0.5) / 10:g}"
+            self._add("rect", x=x + 14 + i * SCALE / 10, y=y, width=SCALE / 10, height=10, fill=colour,
+                      fill_opacity=opacity)  # fmt: skip
+        self._add("rect", x=x + 14, y=y, width=SCALE, height=10, fill="none", stroke=self.colours.rule)
+        self._text(x, y + 9, "0")
+        self._text(x + 20 + SCALE, y + 9, "1  attention weight")
+
+    def _finish(self) -> None:
+        """Title, description and themes, as the drawings have them."""
+        scope = "mt-" + hashlib.sha256(ET.tostring(self.root)).hexdigest()[:8]
+        about = [
+            f"layer {i}, head {j}: {self._strongest(weights)}"
+            for i, maps in enumerate(self.drawn.maps, 1)
+            for j, weights in enumerate(maps, 1)
+        ]
+        svg.dress(
+            self.root,
+            scope,
+            self.drawn.theme,
+            self.drawn.title,
+            "; ".join(["rows are queries, columns keys", *about[:50]]),
+        )

@@ -1,0 +1,189 @@
+"""Attention maps: rows are queries, columns are keys, whatever the tokens are called; and what is refused."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import microtensor as mt
+from microtensor import viz
+from microtensor.viz.heatmap import FAINTEST
+from models import Transformer, TransformerConfig
+
+SVG = "{http://www.w3.org/2000/svg}"
+QUERIES, KEYS = ["Ich", "bin", "da"], ["<s>", "I", "am", "here", "."]
+
+
+def weights(*shape: int) -> mt.Tensor:
+    return mt.randn(*shape).softmax(-1)
+
+
+def cells(root: ET.Element) -> list[list[tuple[str, float, float, float]]]:
+    """Of each map, in order: (what the cell says, x, y, opacity)."""
+    return [
+        [
+            (rect[0].text or "", *(float(rect.get(k, "")) for k in ("x", "y", "fill-opacity")))
+            for rect in group
+        ]
+        for group in root.iter(f"{SVG}g")
+    ]  # type: ignore[misc]
+
+
+def texts(root: ET.Element) -> list[str]:
+    return [element.text or "" for element in root.iter(f"{SVG}text")]
+
+
+def test_rows_are_queries_and_columns_are_keys() -> None:
+    A = mt.zeros(1, 2, 3, 5)
+    A[0, 0, 2, 1] = 1.0  # da → I
+    A[0, 1, 0, 4] = 0.25  # Ich → .
+    root = ET.fromstring(viz.attention(A, QUERIES, KEYS).svg())
+    (first,), (second,) = cells(root)
+    assert (first[0], first[3]) == ("da → I: 1.00", 1.0)
+    assert (second[0], second[3]) == ("Ich → .: 0.25", 0.25)
+    assert first[2] > second[2], "query 2 stands below query 0"
+    frames = [r for r in root.iter(f"{SVG}rect") if r.get("fill") == "none"]
+    left = [first[1] - float(frames[0].get("x", "")), second[1] - float(frames[1].get("x", ""))]
+    assert left[1] == pytest.approx(4 * left[0])  # columns 4 and 1
+    width, height = float(frames[0].get("width", "")), float(frames[0].get("height", ""))
+    assert width / height == pytest.approx(5 / 3)
+
+
+def test_every_layer_and_head_has_a_map_of_all_that_can_be_seen() -> None:
+    layers = [weights(1, 2, 3, 5), weights(1, 4, 3, 5)]
+    root = ET.fromstring(viz.attention(layers, QUERIES, KEYS).svg())
+    drawn = cells(root)
+    arrays = [head for A in layers for head in A.numpy()[0]]
+    assert len(drawn) == 6
+    for group, array in zip(drawn, arrays, strict=True):
+        want = {f"{q} → {k}: {array[t, s]:.2f}" for t, q in enumerate(QUERIES) for s, k in enumerate(KEYS)
+                if array[t, s] >= FAINTEST}  # fmt: skip
+        assert {cell[0] for cell in group} == want
+    names = [text for text in texts(root) if text.startswith("layer")]
+    assert names == [f"layer {i}, head {j}" for i, n in ((1, 2), (2, 4)) for j in range(1, n + 1)]
+    for token in KEYS:
+        assert texts(root).count(token) == 6
+    for token in QUERIES:
+        assert texts(root).count(token) == 2
+
+
+@given(st.lists(st.text(max_size=30), min_size=3, max_size=3))
+def test_whatever_tokens_are_called_the_svg_is_well_formed(tokens: list[str]) -> None:
+    for theme in ("auto", "light", "dark"):
+        root = ET.fromstring(viz.attention(mt.eye(3), tokens, theme=theme, title=tokens[0]).svg())
+        assert len(root.findall(f"{SVG}script")) == 0
+        assert len(cells(root)) == 1
+
+
+def test_hostile_tokens_stay_text() -> None:
+    evil = ["</text><script>alert(1)</script>", "a&b<c>'\"", "\x00\ud800"]
+    text = viz.attention(mt.eye(3), evil, title="<svg onload=x>").svg()
+    assert "<script" not in text
+    assert "<svg onload" not in text
+    text.encode()
+    ET.fromstring(text)
+
+
+def test_spaces_and_line_breaks_are_shown() -> None:
+    shown = texts(ET.fromstring(viz.attention(mt.eye(3), [" the", "\n", "\t"]).svg()))
+    assert {"·the", "¶", "→"} <= set(shown)
+    assert {" the", "\n", "\t"}.isdisjoint(shown)
+
+
+def test_without_names_tokens_are_numbered_and_without_keys_they_are_the_queries() -> None:
+    assert viz.attention(weights(3, 5)).keys == ["0", "1", "2", "3", "4"]
+    own = viz.attention(weights(2, 3, 3), QUERIES)
+    assert own.keys == own.queries == QUERIES
+
+
+def test_all_weights_of_a_model_can_be_drawn() -> None:
+    model = Transformer(TransformerConfig(20, 20, 16, 2, 2, 3, 32))
+    model.eval()
+    _, kept = model(mt.randint(3, 20, (1, 7)), mt.randint(3, 20, (1, 4)), return_attention=True)
+    for found, shape in ((kept.encoder, (7, 7)), (kept.decoder, (4, 4)), (kept.cross, (4, 7))):
+        maps = viz.attention(found)
+        assert (len(maps.queries), len(maps.keys)) == shape
+        assert (
+            repr(maps) == f"<AttentionMaps of {2 * len(found)} heads, {shape[0]} queries × {shape[1]} keys>"
+        )
+
+
+def test_those_who_listen_hear_what_it_is() -> None:
+    A = mt.eye(3)
+    A[1] = 0
+    root = ET.fromstring(viz.attention(A, QUERIES, title="toy").svg())
+    assert root.get("role") == "img"
+    assert [root[0].tag, root[0].text, root[1].tag] == [f"{SVG}title", "toy", f"{SVG}desc"]
+    assert "layer 1, head 1: Ich → Ich: 1.00, bin → nothing, it is fully masked" in (root[1].text or "")
+
+
+def test_themes() -> None:
+    auto, light, dark = (viz.attention(mt.eye(3), theme=t).svg() for t in ("auto", "light", "dark"))
+    assert "prefers-color-scheme: dark" in auto
+    assert "prefers-color-scheme" not in light + dark
+    paper = [re.search(r'<rect width="100%" height="100%" fill="(#\w+)"', text) for text in (light, dark)]
+    assert [p and p[1] for p in paper] == ["#FFFFFF", "#14181D"]
+    assert viz.attention(mt.eye(3)).svg() == auto, "the same picture is the same text"
+
+
+def test_saved_and_shown(tmp_path: Path) -> None:
+    maps = viz.attention(mt.eye(3), QUERIES)
+    path = maps.save(tmp_path / "x.svg")
+    assert path.read_text(encoding="utf-8") == maps.svg(standalone=True)
+    assert maps._repr_svg_() == maps.svg()
+    with pytest.raises(ValueError, match=r"cannot write 'x.bmp'; end the name in .svg or .png"):
+        maps.save(tmp_path / "x.bmp")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.svg"]
+
+
+def test_a_png_needs_resvg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(RuntimeError, match=r'a .png needs resvg-py; pip install "microtensor\[viz\]"'):
+        viz.attention(mt.eye(3)).save(tmp_path / "x.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_png_has_the_letters(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    plt = pytest.importorskip("matplotlib.pyplot")
+    blank, named = (
+        plt.imread(viz.attention(mt.eye(3), [token] * 3).save(tmp_path / f"{name}.png"))
+        for name, token in (("blank", "\u2800"), ("named", "M"))
+    )
+    assert blank.shape == named.shape
+    assert (blank != named).any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([],), "there are no weights; give those of one layer"),
+        ((weights(5),), r"layer 1 has shape \(5,\); give \(T, S\), \(H, T, S\) or"),
+        ((mt.zeros(0, 3),), r"layer 1 has shape \(0, 3\)"),
+        ((weights(2, 1, 3, 3),), r"\(2, 1, 3, 3\), a batch of 2; choose a row, such as \[A\[:1\] for A in"),
+        (([weights(2, 3, 3), weights(2, 3, 4)],), r"layers have \(T, S\) = \[\(3, 3\), \(3, 4\)\]"),
+        ((weights(3, 5), QUERIES), "3 queries look at 5 keys, which are others; give the keys' tokens"),
+        ((weights(3, 5), QUERIES, QUERIES), "3 keys are named, and the weights have 5; give as many"),
+        ((weights(3, 5), KEYS, KEYS), "5 queries are named, and the weights have 3"),
+        ((-mt.ones(2, 2),), "weights from -1 to -1; give shares from 0 to 1"),
+        ((2 * mt.ones(2, 2),), "weights from 2 to 2"),
+        ((mt.full((2, 2), float("nan")),), "weights from nan to nan"),
+        ((np.zeros((1, 201, 200)),), "40200 cells are more than 40000; draw some layers"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"attention: .*{message}"):
+        viz.attention(*arguments)
+
+
+def test_an_unknown_theme_is_refused() -> None:
+    with pytest.raises(ValueError, match="attention: theme='blue' is not to be had; choose 'auto'"):
+        viz.attention(mt.eye(2), theme="blue")
