@@ -859,3 +859,22 @@ def test_third_derivative_of_layer_norm_is_right_where_that_of_pytorch_is_not(rn
     assert not np.allclose(
         ours.grad.array, theirs.grad.numpy(), rtol=1e-2
     )  # if this fails, PyTorch was fixed
+
+
+# --- tensors without axes -----------------------------------------------------------------------------------
+
+SCALAR, ROW = np.array(1.5), np.array([1.5, 2.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(f"x.{name}" for name in ("flip(0)", "flip((-1,))", "roll(1, ())", "roll((1, 2), ())", "flip(1)")),
+        *(f"x.{name}(0, t.tensor({i}), y)" for name in ("scatter", "scatter_add", "index_add", "index_copy")
+          for i in ("0", "[0]", "[0, 0]")),
+    ],
+)  # fmt: skip
+def test_a_tensor_without_axes_counts_as_a_vector_where_it_does_in_pytorch(call, rng):
+    for x, y in itertools.product([SCALAR, ROW], [SCALAR, ROW[:1], ROW]):
+        # a scatter from a larger tensor has no derivative in PyTorch
+        agree(lambda t, x, y: eval(call, {"t": t, "x": x, "y": y}), x, y, rng=rng, grad="scatter" not in call)

@@ -117,9 +117,9 @@ class Indexing:
         Raises: as `index_select`; ValueError for a source of another shape or dtype; TypeError for no tensor.
         Source: torch.index_add.
         """
-        if not self.ndim:
-            as_tensors("index_add", source=source)
-            return self.reshape(1).index_add(dim, index, source.reshape(1), alpha=alpha).reshape(())
+        as_tensors("index_add", source=source)
+        if not self.ndim:  # a source of more axes stays one
+            return self.reshape(1).index_add(dim, index, source.unsqueeze(0), alpha=alpha).reshape(())
         at = self._slices_of("index_add", dim, index, source)
         added = ops.put_add(source, index=at, shape=self.shape)
         return self.add(added, alpha=alpha)
@@ -131,14 +131,14 @@ class Indexing:
         Raises: as `index_add`.
         Source: torch.index_copy.
         """
+        as_tensors("index_copy", source=source)
+        source = source if source.ndim else source.reshape(1)
         if not self.ndim:
-            as_tensors("index_copy", source=source)
-            return self.reshape(1).index_copy(dim, index, source.reshape(1)).reshape(())
+            return self.reshape(1).index_copy(dim, index, source).reshape(())
         return ops.setitem(self, source, index=self._slices_of("index_copy", dim, index, source))
 
     def _slices_of(self: Any, who: str, dim: int, index: Tensor, source: Tensor) -> tuple[Any, ...]:
         """Where slices named by index lie, checked against what goes there."""
-        as_tensors(who, source=source)
         at, axis = _slices(who, self, dim, index), as_axis(who, self, dim)
         want = (*self.shape[:axis], at[-1].size, *self.shape[axis + 1 :])
         if source.shape != want or source.dtype != self.dtype:
@@ -298,12 +298,14 @@ def _source(who: str, x: Any, index: Any, src: Any) -> Any:
     """What goes to the places of index: the corner of src that is as large, or one number."""
     if not isinstance(src, engine.Tensor):
         return as_operand(as_number(who, src), x.dtype, who)
-    if src.dtype != x.dtype or src.ndim != index.ndim:
+    src, shape = src if src.ndim else src.reshape(1), index.shape or (1,)  # 0-d counts as a vector
+    if src.dtype != x.dtype or src.ndim != len(shape):
         raise ValueError(f"{who}: src {src.dtype}{src.shape} for {x.dtype}{x.shape} by index {index.shape}; "
                          f"give one dtype and as many axes")  # fmt: skip
-    if any(n > m for n, m in zip(index.shape, src.shape, strict=True)):
+    if any(n > m for n, m in zip(shape, src.shape, strict=True)):
         raise ValueError(f"{who}: index {index.shape} is longer than src {src.shape}; give a source for each")
-    return ops.getitem(src, index=(*(slice(0, n) for n in index.shape), Ellipsis))
+    corner = ops.getitem(src, index=(*(slice(0, n) for n in shape), Ellipsis))
+    return corner if index.ndim else corner.reshape(())
 
 
 def _slices(who: str, x: Any, dim: int, index: Any, wrap: bool = False) -> tuple[Any, ...]:

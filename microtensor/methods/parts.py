@@ -66,14 +66,14 @@ class Parts:
         return ops.getitem(x, index=(slice(None),) * axis + (np.repeat(np.arange(x.shape[axis]), times),))
 
     def roll(self: Any, shifts: Any, dims: Any = None) -> Tensor:
-        """Moved by shifts along the axes dims, what falls off coming back in front; dims None: flattened.
+        """Moved by shifts along the axes dims, what falls off coming back in front; without dims: flattened.
 
         Shapes: any → the same
         Raises: ValueError for shifts that are not one whole number for each axis; IndexError or TypeError
         for what is no axis.
         Source: torch.roll.
         """
-        if dims is None:
+        if dims is None or (isinstance(dims, tuple | list) and not dims):
             return self.reshape(-1).roll(shifts, 0).reshape(self.shape)
         steps, axes = (tuple(v) if isinstance(v, tuple | list) else (v,) for v in (shifts, dims))
         if len(steps) != len(axes) or not steps or not all(map(is_int, steps)):

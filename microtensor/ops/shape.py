@@ -79,7 +79,7 @@ def expand_samples(rng):
 @op("flip")
 def flip(x, *, axes):
     """x backwards along the axes, copied as in PyTorch          gradient: g, backwards"""
-    return np.array(np.flip(x, axes), order="C")
+    return np.array(np.flip(np.atleast_1d(x), axes), order="C").reshape(x.shape)  # 0-d has an axis 0
 
 
 @flip.vjp
