@@ -146,11 +146,15 @@ def _replaced(value: Any, target: Any, other: Any) -> Any:
     )
 
 
+def _exchanged(args: Any, options: dict[str, Any], old: Input, new: Input) -> Arguments:
+    return _replaced(args, old, new), {k: _replaced(v, old, new) for k, v in options.items()}
+
+
 def spoil(program: Program, d: Draw) -> Program:
     """The same call with something wrong, most of the time: an axis, a shape, a dtype …"""
     kind = d.pick(["keyword", "extra", "missing", "dim", "type", "dtype", "shape", "ids"])
     args, options = program.args, dict(program.options)
-    tensors = [v for v in _leaves(args) if isinstance(v, Input)]
+    tensors = [v for v in _leaves([*args, *options.values()]) if isinstance(v, Input)]
     numbers = [v for v in args[1:] if isinstance(v, int) and not isinstance(v, bool)]
     if kind == "keyword":
         options["wrong"] = 1
@@ -172,17 +176,17 @@ def spoil(program: Program, d: Draw) -> Program:
         args = (*args[:i], d.pick(["a", 1.5, [1, "a"], {}]), *args[i + 1 :])
     elif kind == "dtype" and tensors:
         old = d.pick(tensors)
-        args = _replaced(args, old, d.x(old.shape, d.pick(DTYPES)))
+        args, options = _exchanged(args, options, old, d.x(old.shape, d.pick(DTYPES)))
     elif kind == "shape" and tensors:
         old = d.pick(tensors)
-        args = _replaced(args, old, d.x(d.shape(), old.base.dtype.name))
+        args, options = _exchanged(args, options, old, d.x(d.shape(), old.base.dtype.name))
     elif kind == "ids":
         whole = [v for v in tensors[1:] if v.base.dtype == np.int64 and v.base.size]
         if whole:
             old = d.pick(whole)
             base = old.base.copy()
             base.flat[d.int(0, base.size - 1)] = d.pick([-9, 9, -1])
-            args = _replaced(args, old, Input(base, old.layout, old.grad, old.shape))
+            args, options = _exchanged(args, options, old, Input(base, old.layout, old.grad, old.shape))
     return Program(program.name, program.form, args, options)
 
 

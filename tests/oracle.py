@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,21 @@ class Program:
         if isinstance(found, t.dtype):
             return [str(found).removeprefix("torch.")]
         return [*found] if isinstance(found, tuple | list) else [found]
+
+
+def is_meant(entries: Sequence[Sequence[Any]], name: str, made: Program, found: str) -> bool:
+    """Is it in a list of (names, what was found, words of README, and perhaps which programs alone)?"""
+    return any(
+        re.fullmatch(names, name) and re.search(what, found) and all(f(made) for f in only)
+        for names, what, _, *only in entries
+    )
+
+
+def not_in_readme(words: Iterable[str]) -> list[str]:
+    """Those that README's list of differences does not say."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    section = readme.split("## Where we differ from PyTorch")[1].split("\n## ")[0]
+    return [some for some in words if some not in " ".join(section.split())]
 
 
 FORM = re.compile(r"[\w.\[\] ]+: .+; .+", re.DOTALL)

@@ -146,7 +146,7 @@ BY_NAME = {  # call → error, what it says
         ValueError,
         "the query's heads and length are swapp",
     ),
-    "attend((2, 2, 2), (3, 2, 2), (3, 2, 2))": (ValueError, "axes before the last two must be equal or 1"),
+    "attend((2, 2, 2), (3, 2, 2), (3, 2, 2))": (ValueError, "axes before the last two equal or 1"),
     "sequence(2).load_state_dict(sequence(3).state_dict())": (ValueError, "3 schedulers, not 2"),
 }
 

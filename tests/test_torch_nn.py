@@ -498,3 +498,45 @@ def test_a_mask_that_cannot_be_meant_names_fault_and_cure(mask, text):
     with pytest.raises((ValueError, TypeError), match=text):
         F[mt].scaled_dot_product_attention(q, k, v, mask())
     F[mt].scaled_dot_product_attention(q, k, v, mt.zeros(2, 3))  # adds nothing, and says so
+
+
+X64, X32 = np.array([[0.5, -1.5, 2.0], [1.0, 0.25, -3.0]]), np.array([[1.0, 0.5, 3.0]], np.float32)
+WHOLE = np.array([[1, 0, 2], [3, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs"),
+    {
+        "huber_loss(x, y)": [(X64, X32.repeat(2, 0)), (X32.repeat(2, 0), X64), (X64, WHOLE), (WHOLE, X64)],
+        "rms_norm(x, (3,), y)": [(X64, X32[0]), (X32, X64[0]), (X64, WHOLE[0]), (WHOLE, X64[0])],
+        "linear(x, y)": [(X64, X64[0]), (X64[0], X64[0]), (X64, X64[:, 0]), (X64, X32[0])],
+        "cosine_similarity(x, y)": [(X64, WHOLE), (WHOLE, X32), (X32, X64), (WHOLE > 1, X64), (WHOLE, WHOLE)],
+        "pad(x, (1, 0), value=y)": [(WHOLE.astype(np.uint8), n) for n in (-2, -2.0, 2.0, 300, 1e30, "a")],
+        "layer_norm(x, (3,), y)": [(X64, X32[0]), (X32, X64[0]), (X64, WHOLE[0])],
+        "layer_norm(x, (3,), y, y)": [(X64, X32[0]), (X32, X64[0])],
+        "layer_norm(x, (3,), None, y)": [(X64, X32[0]), (X32, X64[0])],
+        "cross_entropy(x, x.detach().softmax(-1), y)": [(X64, X64[1]), (X32, X64[1]), (X64, WHOLE[0])],
+        "cross_entropy(x, t.tensor([0, 2]), y)": [(X64, X64[0]), (X64, X32[0])],
+        "nll_loss(x.detach(), t.tensor([0, 2]), y)": [(X64, X64[0])],
+        "binary_cross_entropy(x.sigmoid(), x.detach().sigmoid(), y)": [(X64, X64), (X64, WHOLE)],
+        "binary_cross_entropy_with_logits(x, x.detach().sigmoid(), y)": [(X64, X64), (X64, WHOLE)],
+        "binary_cross_entropy_with_logits(x, x.detach(), pos_weight=y)": [(X64, X64), (X64, WHOLE)],
+        "binary_cross_entropy(x.sigmoid(), x.detach().sigmoid(), y.detach())": [(X32, X64)],
+        "binary_cross_entropy_with_logits(x, x.detach(), y.detach())": [(X32, X64[:1]), (X64, X32)],
+        "binary_cross_entropy_with_logits(x, x.detach(), pos_weight=y.detach())": [(X32, X64[:1])],
+        "scaled_dot_product_attention(x, y, y)": [(X64, X64[:, :2]), (X64[None].repeat(2, 0), X64[None])],
+    }.items(),
+)
+def test_dtypes_and_shapes_that_stand_together_in_pytorch_do_here(call, inputs):
+    for x, y in inputs:
+        # PyTorch has no derivative of Huber's loss of two dtypes, nor by scores (3,) beside a target (1,)
+        agree(lambda t, x, y: eval(call, vars(t.nn.functional) | {"t": t, "x": x, "y": y}), x, y,
+              grad="huber" not in call, tolerance=1e-5)  # fmt: skip
+
+
+def test_a_weight_that_wants_a_gradient_is_taken_where_none_is_recorded():
+    x, w = mt.tensor([[1.0, 2.0]]), mt.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"nll_loss: no gradient goes to weight, .*; give weight\.detach"):
+        F[mt].nll_loss(x, mt.tensor([1]), w)
+    with mt.no_grad():
+        assert F[mt].nll_loss(x, mt.tensor([1]), w).item() == -2.0

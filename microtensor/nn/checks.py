@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from microtensor.mode import mode
 from microtensor.tensor import Tensor
 
-__all__ = ["check_broadcast", "check_mask", "check_number", "check_tensors", "refuse_integers"]
+__all__ = ["check_broadcast", "check_fixed", "check_mask", "check_number", "check_tensors", "refuse_integers"]
 
 
 def check_tensors(who: str, **given: Any) -> None:
@@ -17,6 +18,13 @@ def check_tensors(who: str, **given: Any) -> None:
     for name, value in given.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"{who}: {name} is {type(value).__name__}; give a tensor, as from mt.tensor(…)")
+
+
+def check_fixed(who: str, name: str, x: Any) -> None:
+    """A tensor that no gradient goes to must not wait for one."""
+    check_tensors(who, **{name: x})
+    if x.requires_grad and mode.grad:
+        raise RuntimeError(f"{who}: no gradient goes to {name}, which requires one; give {name}.detach()")
 
 
 def check_mask(who: str, mask: Any) -> None:

@@ -7,16 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from microtensor import engine, ops
-from microtensor.nn.checks import (
-    check_broadcast,
-    check_number,
-    check_tensors,
-    refuse_integers,
-)
-from microtensor.nn.checks import (
-    check_mask as check_mask,  # models use it; PyTorch has no such name, so it is not in __all__
-)
+from microtensor import dtypes, engine, ops
+from microtensor.nn.checks import check_broadcast, check_number, check_tensors, refuse_integers
+
+# models use it; PyTorch has no such name, so it is not in __all__
+from microtensor.nn.checks import check_mask as check_mask
 from microtensor.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -80,11 +75,13 @@ __all__ = [
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Y = X Wᵀ + b.
 
-    Shapes: input (..., in), weight (out, in), bias (out,) → (..., out)
+    Shapes: input (..., in), weight (out, in), bias (out,) → (..., out); weight (in,), no bias → (...)
     Raises: ValueError for other shapes; TypeError for unequal dtypes.
     Source: PyTorch's linear; the lecture's projections Q = X W^Q, with W^Q = Wᵀ.
     """
     check_tensors("linear", input=input, weight=weight, bias=weight if bias is None else bias)
+    if weight.array.ndim == 1 and bias is None:
+        return input @ weight
     if weight.array.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         found = None if bias is None else bias.shape
         raise ValueError(f"linear: weight {weight.shape}, bias {found}; make them (out, in) and (out,)")
@@ -153,7 +150,7 @@ def rms_norm(
 
     Shapes: input (..., *normalized_shape), weight normalized_shape → as input
     Raises: ValueError if the input does not end in normalized_shape, or weight is not of it; TypeError for
-    integers or unequal dtypes.
+    integers as input.
     Source: Zhang & Sennrich 2019, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
     refuse_integers("rms_norm", input)
@@ -162,7 +159,7 @@ def rms_norm(
     axes = tuple(range(-len(shape), 0))
     small = check_number("rms_norm", "eps", np.finfo(input.dtype).eps if eps is None else eps)
     y = input * ((input * input).mean(axes, keepdim=True) + small).rsqrt()
-    return y if weight is None else y * weight
+    return y if weight is None else (y * weight).to(input.dtype)  # whatever the weight's is
 
 
 def _ends_in(who: str, input: Tensor, normalized_shape: Sequence[int]) -> tuple[int, ...]:
@@ -175,13 +172,12 @@ def _ends_in(who: str, input: Tensor, normalized_shape: Sequence[int]) -> tuple[
 
 
 def _check_affine(who: str, input: Tensor, shape: tuple[int, ...], **parts: Tensor | None) -> None:
-    for name, part in parts.items():
-        if part is None:
-            continue
-        check_tensors(who, **{name: part})
+    given = {name: part for name, part in parts.items() if part is not None}
+    check_tensors(who, **given)
+    for name, part in given.items():
         if part.array.shape != shape:
             raise ValueError(f"{who}: {name} has shape {part.shape}, not {shape}; make it normalized_shape")
-        if part.array.dtype != input.array.dtype:
+        if part.array.dtype != input.array.dtype and who == "layer_norm":
             raise TypeError(f"{who}: input {input.dtype} and {name} {part.dtype} differ; convert one")
 
 
@@ -200,12 +196,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """⟨x1, x2⟩ / (max(‖x1‖, eps) · max(‖x2‖, eps)) along dim: the cosine of the angle between them.
 
     Shapes: x1 and x2 broadcast to (..., D, ...) → the same without the axis dim
-    Raises: IndexError for a dim that they have not; ValueError for shapes that do not broadcast.
+    Raises: IndexError for a dim that they have not; ValueError for shapes that do not broadcast; TypeError
+    for integers alone.
     Source: PyTorch's cosine_similarity. Differs: no gradient through a length below eps.
     """
     check_tensors("cosine_similarity", x1=x1, x2=x2)
-    for x in (x1, x2):
-        refuse_integers("cosine_similarity", x)
+    dtype = dtypes.result_dtype((x1, x2))
+    x1, x2 = x1.to(dtype), x2.to(dtype)  # integers of both stay what they are, and are refused
+    refuse_integers("cosine_similarity", x1)
     try:
         shape = np.broadcast_shapes(x1.shape, x2.shape)  # first: dim counts the axes of both
     except ValueError:
@@ -222,7 +220,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     A negative number cuts off instead.
 
     Shapes: (..., n) → (..., before + n + after), and so on for each axis that pad names
-    Raises: ValueError for another mode and for a pad that does not fit; TypeError for no integers.
+    Raises: ValueError for another mode, a pad that does not fit and a value that the integer dtype cannot
+    hold; TypeError for a pad that is not of integers, and a value that is no number.
     Source: PyTorch's pad. Differs: mode "constant" only.
     """
     if mode != "constant":
@@ -241,7 +240,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ValueError(f"pad: {tuple(pad)} cuts more off than shape {input.shape} has; cut less")
     kept = [slice(max(-a, 0), m + min(b, 0)) for m, (a, b) in zip(input.shape, pairs, strict=True)]
     places = [slice(max(a, 0), m - max(b, 0)) for m, (a, b) in zip(shape, pairs, strict=True)]
-    ground = np.full(shape, 0 if value is None else value, input.dtype)
+    ground = np.full(shape, dtypes.as_array(0 if value is None else value, input.dtype, "pad"))
     inner = ops.getitem(input, index=(*kept, Ellipsis))
     return ops.setitem(engine.make(ground, None, None), inner, index=(*places, Ellipsis))  # type: ignore[no-any-return]
 
@@ -336,7 +335,7 @@ def _check_attention(who: str, q: tuple[int, ...], k: tuple[int, ...], v: tuple[
         try:
             return q[:-2] if q[:-2] == k[:-2] == v[:-2] else np.broadcast_shapes(q[:-2], k[:-2], v[:-2])
         except ValueError:
-            wrong = ": axes before the last two must be equal or 1"
+            wrong = " do not broadcast; make their axes before the last two equal or 1"
     for name, x, *others in (("query", q, k, v), ("key", k, q, v), ("value", v, q, k)):
         if all(len(x) > 2 and y[:-2] == (*x[:-3], x[-2]) != x[:-2] for y in others):
             wrong = f": the {name}'s heads and length are swapped; give {name}.transpose(-3, -2)"

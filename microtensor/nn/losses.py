@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from microtensor import engine, ops
-from microtensor.nn.checks import check_broadcast, check_tensors, refuse_integers
+from microtensor.nn.checks import check_broadcast, check_fixed, check_tensors, refuse_integers
 from microtensor.nn.pointwise import neg_log_sigmoid
 from microtensor.tensor import Tensor
 
@@ -50,10 +50,11 @@ def cross_entropy(
     weighted, divided by the sum of the targets' w (for probabilities by their number). All targets ignored:
     NaN, as in PyTorch.
 
-    Shapes: input (C,), (N, C) or (N, C, d…), target the same without C, or with it if it is floating, weight
-    (C,) → scalar, or as target (without C) for reduction="none"
-    Raises: ValueError for shapes, reduction, or ε outside 0 … 1; TypeError for an integer input or another
-    dtype of weight; IndexError for a class outside 0 … C − 1.
+    Shapes: input (C,), (N, C) or (N, C, d…), target the same without C, or with it if it
+    is floating, weight (C,) → scalar, or as target (without C) for reduction="none"
+    Raises: ValueError for shapes, reduction, or ε outside 0 … 1; TypeError for an integer input or, beside
+    class numbers, another dtype of weight; there RuntimeError for a weight that requires a gradient, and
+    IndexError for a class outside 0 … C − 1.
     Source: "Attention Is All You Need", §5.4 (smoothing); PyTorch's cross_entropy.
     """
     who = "cross_entropy"
@@ -93,7 +94,7 @@ def _soft_cross_entropy(
         )
     axis = min(1, input.ndim - 1)
     classes = input.shape[axis]
-    w = _class_weights("cross_entropy", input, weight)
+    w = _class_weights("cross_entropy", input, weight, picked=False)
     q = target * (1.0 - smoothing) + smoothing / classes if smoothing else target
     terms = ops.log_softmax(input, axis=axis) * q
     if w is not None:
@@ -111,10 +112,11 @@ def nll_loss(
 ) -> Tensor:
     """−w_c · input_c at the target c: the cross entropy of log-probabilities, averaged as `cross_entropy`.
 
-    Shapes: input (C,), (N, C) or (N, C, d…), target the same without C, weight (C,) → scalar, or as target
-    for reduction="none"
+    Shapes: input (C,), (N, C) or (N, C, d…), target the same without C, weight (C,) →
+    scalar, or as target for reduction="none"
     Raises: ValueError for shapes or reduction; TypeError for a target that is not of integers, an integer
-    input or another dtype of weight; IndexError for a class outside 0 … C − 1.
+    input or another dtype of weight; RuntimeError for a weight that requires a gradient; IndexError for a
+    class outside 0 … C − 1.
     Source: PyTorch's nll_loss.
     """
     refuse_integers("nll_loss", input)
@@ -147,17 +149,19 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
     return rows.reshape(target.numel(), classes), target.long().reshape(-1)
 
 
-def _class_weights(who: str, input: Tensor, weight: Tensor | None) -> Tensor | None:
-    """One number for each class, checked; no gradient goes to them."""
+def _class_weights(who: str, input: Tensor, weight: Tensor | None, picked: bool = True) -> Tensor | None:
+    """One number for each class, checked; where class numbers pick, of the input's dtype and fixed."""
     if weight is None:
         return None
     check_tensors(who, weight=weight)
     classes = input.shape[min(1, input.ndim - 1)]
     if weight.shape != (classes,):
         raise ValueError(f"{who}: weight {weight.shape} for {classes} classes; make it ({classes},)")
-    if weight.dtype != input.dtype:
-        raise TypeError(f"{who}: input {input.dtype} and weight {weight.dtype} differ; convert one")
-    return weight.detach()
+    if picked:
+        check_fixed(who, "weight", weight)
+        if weight.dtype != input.dtype:
+            raise TypeError(f"{who}: input {input.dtype} and weight {weight.dtype} differ; convert one")
+    return weight
 
 
 def _picked(log_p: Tensor, ids: Tensor, w: Tensor | None, ignore_index: int) -> Tensor:
@@ -196,7 +200,7 @@ def binary_cross_entropy(
 
     Shapes: input and target equal, weight broadcasts to them → scalar, or as input for reduction="none"
     Raises: ValueError for unequal shapes, an input or a target outside 0 … 1, or another reduction; TypeError
-    for integers.
+    for integers as input; RuntimeError for a weight that requires a gradient.
     Source: PyTorch's binary_cross_entropy.
     """
     who = "binary_cross_entropy"
@@ -219,9 +223,9 @@ def binary_cross_entropy(
 
 def _weighted(who: str, losses: Tensor, input: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     if weight is not None:
-        check_tensors(who, weight=weight)
+        check_fixed(who, "weight", weight)
         check_broadcast(who, "weight", weight.shape, "the input", input.shape)
-        losses = losses * weight
+        losses = losses * weight.to(losses.dtype)
     return _reduce(who, losses, reduction)
 
 
@@ -236,7 +240,8 @@ def binary_cross_entropy_with_logits(
     """−weight · (pos_weight · y · ln σ(x) + (1 − y) · ln(1 − σ(x))), x the input, y the target.
 
     Shapes: input and target equal, weight and pos_weight broadcast to them → scalar, or as input for "none"
-    Raises: ValueError for unequal shapes or another reduction; TypeError for integers.
+    Raises: ValueError for unequal shapes or another reduction; TypeError for integers as input; RuntimeError
+    for a weight or pos_weight that requires a gradient.
     Source: PyTorch's binary_cross_entropy_with_logits.
     """
     who = "binary_cross_entropy_with_logits"
@@ -244,9 +249,9 @@ def binary_cross_entropy_with_logits(
     refuse_integers(who, input)
     softplus = neg_log_sigmoid(input)
     if pos_weight is not None:
-        check_tensors(who, pos_weight=pos_weight)
+        check_fixed(who, "pos_weight", pos_weight)
         check_broadcast(who, "pos_weight", pos_weight.shape, "the input", input.shape)
-        softplus = (1.0 + (pos_weight - 1.0) * target) * softplus
+        softplus = (1.0 + (pos_weight.to(input.dtype) - 1.0) * target) * softplus
     return _weighted(who, (1.0 - target) * input + softplus, input, weight, reduction)
 
 
@@ -302,16 +307,16 @@ def huber_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", delta:
     """d²/2 where |d| ≤ delta, else delta · (|d| − delta/2), with d = input − target.
 
     Shapes: input and target equal → scalar, or as input for reduction="none"
-    Raises: ValueError for unequal shapes, another reduction or a delta not above 0; TypeError for integers or
-    unequal dtypes.
+    Raises: ValueError for unequal shapes, another reduction or a delta not above 0; TypeError for integers as
+    input.
     Source: Huber 1964, as PyTorch's huber_loss. Differs: unequal shapes are an error, not a broadcast.
     """
     _same_shape("huber_loss", input, target)
-    if target.dtype != input.dtype:
-        raise TypeError(f"huber_loss: input {input.dtype} and target {target.dtype} differ; convert one")
+    refuse_integers("huber_loss", input)
     if not delta > 0:
         raise ValueError(f"huber_loss: delta is {delta}; make it more than 0")
-    return _reduce("huber_loss", _huber(input - target, delta), reduction)
+    # the loss has the input's dtype, as in PyTorch; other losses have that of both
+    return _reduce("huber_loss", _huber((input - target).to(input.dtype), delta), reduction)
 
 
 def _huber(d: Any, delta: float) -> Tensor:
