@@ -172,6 +172,8 @@ def test_hidden_states_are_those_of_bert(model, rng):
     for some, want in ((None, [None] * 3), (mt.tensor(types), types)):
         hidden = model(mt.tensor(ids), mask, some).detach().numpy()
         np.testing.assert_allclose(hidden, [numpy_bert(*row) for row in zip(ids, want, strict=True)], **CLOSE)
+    assert mt.equal(model(mt.tensor(ids), mask[:, None, None, :]), model(mt.tensor(ids), mask))
+    assert model.config == TextEncoderConfig(V, C, L, H, M, P, K, 0.1, 0.2, eps=0.01, pad_id=0)
 
 
 POOLINGS = {
@@ -303,15 +305,20 @@ def test_every_gradient_is_right_and_padding_has_none():
 # --- as it is used ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spoken", ["dropout", "attention_dropout"])
-def test_dropout_is_where_bert_has_it_and_only_in_training(folder, spoken):
-    config = dict.fromkeys(("dropout", "attention_dropout"), 0.0) | {spoken: 0.5}
+@pytest.mark.parametrize("kind", ["dropout", "attention_dropout"])
+def test_dropout_is_where_bert_has_it_and_only_in_training(folder, kind):
+    rates = {"dropout": 0.0, "attention_dropout": 0.0, kind: 0.5}
     mt.manual_seed(0)
-    fresh = TextEncoder(TextEncoderConfig(V, d_model=C, n_layers=1, n_heads=H, d_ff=M, **config), tokenizer())
+    fresh = TextEncoder(TextEncoderConfig(V, d_model=C, n_layers=1, n_heads=H, d_ff=M, **rates), tokenizer())
     ids, mask = fresh.tokenize(TEXTS)
     assert not mt.allclose(fresh(ids, mask), fresh(ids, mask))
     assert mt.equal(fresh.embed(TEXTS), fresh.embed(TEXTS))
     assert fresh.training
+    layer = fresh.encoder.layers[0]
+    assert layer.self_attention.dropout == rates["attention_dropout"]
+    assert layer.sublayer1.dropout == layer.sublayer2.dropout == rates["dropout"]
+    embeddings = TextEncoder(TextEncoderConfig(V, d_model=C, n_layers=0, n_heads=H, d_ff=M, **rates))(ids)
+    assert (embeddings == 0).any() == (kind == "dropout")
     assert not TextEncoder.from_pretrained(folder).training
 
 
