@@ -1,5 +1,6 @@
 """Data sets, loader, tokenizer: what the batches are, that a seed fixes them, and that a loader resumes."""
 
+import sys
 from collections import namedtuple
 
 import numpy as np
@@ -21,7 +22,9 @@ from microtensor.data import (
     TensorDataset,
     WeightedRandomSampler,
     default_collate,
+    python_docs,
     random_split,
+    read_text,
 )
 
 
@@ -410,6 +413,36 @@ def test_the_tokenizer_names_what_it_does_not_know():
         tokenizer.decode([-1])
     with pytest.raises(ValueError, match="empty"):
         CharTokenizer("")
+
+
+# --- texts --------------------------------------------------------------------------------------------------
+
+
+def test_the_documentation_of_python_is_all_its_topics_in_order():
+    from pydoc_data.topics import topics
+
+    text = python_docs()
+    places = [text.index(topics[name]) for name in sorted(topics)]
+    assert len(text) == sum(map(len, topics.values())) + 2 * (len(topics) - 1)
+    assert places[0] == 0
+    assert sum(map(len, topics.values())) > 300_000
+
+
+def test_a_python_without_its_documentation_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(FileNotFoundError, match=r"^python_docs: .* without its documentation .*; "):
+        python_docs()
+
+
+def test_a_text_is_read_as_utf8_whatever_ends_its_lines(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbf\xc3\xbc\r\nb\rc\n")
+    assert read_text(path) == read_text(str(path)) == "ü\nb\nc\n"
+    path.write_bytes(b"a\xc3")
+    with pytest.raises(ValueError, match=r"^read_text: '.*a\.txt' is not UTF-8 \(byte 0xc3: unexpected end"):
+        read_text(path)
+    with pytest.raises(FileNotFoundError):
+        read_text(tmp_path / "b.txt")
 
 
 # --- names --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Data sets, the loader that makes batches of them, a tokenizer, and corpora made on the fly."""
+"""Data sets, the loader that makes batches of them, a tokenizer, texts, and corpora made on the fly."""
 
 from importlib import import_module
 
@@ -14,6 +14,7 @@ from microtensor.data.sampler import (
     WeightedRandomSampler,
 )
 from microtensor.data.tasks import RULES, AdditionTask, StringTask, TaskPair
+from microtensor.data.texts import python_docs, read_text
 from microtensor.data.tokenizer import CharTokenizer
 
 _DATES = ("FORMATS", "LOCALES", "DateCorpus", "DatePair", "normalize")  # loaded when named
@@ -40,7 +41,9 @@ __all__ = [
     "TensorDataset",
     "WeightedRandomSampler",
     "default_collate",
+    "python_docs",
     "random_split",
+    "read_text",
 ]
 __all__ += list(_DATES)
 

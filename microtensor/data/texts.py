@@ -1,0 +1,42 @@
+"""Texts to learn from: a file of one's own, and one that every Python has."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["python_docs", "read_text"]
+
+
+def python_docs() -> str:
+    """Python's own documentation of the language, as `help("with")` shows it: all topics, by name.
+
+    About half a million characters, the same ones in each Python of one version.
+    Raises: FileNotFoundError if this Python came without its module pydoc_data.
+    Source: pydoc_data.topics of the standard library.
+
+    >>> "The with statement" in python_docs().replace('"', "")
+    True
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise FileNotFoundError(
+            f"python_docs: this Python came without its documentation ({error}); read_text a file instead"
+        ) from None
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file in UTF-8, with or without a byte order mark; every end of line is one newline.
+
+    Raises: OSError if it cannot be read; ValueError naming the first byte that is not UTF-8.
+    Source: ours.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"read_text: {os.fspath(path)!r} is not UTF-8 (byte 0x{error.object[error.start]:02x}: "
+            f"{error.reason}); convert it, for example with iconv"
+        ) from None

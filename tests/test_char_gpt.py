@@ -1,0 +1,133 @@
+"""char_gpt as its user meets it: it trains on any text, resumes to the same bits, and refuses in one line."""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import microtensor as mt
+from microtensor import nn
+from microtensor.train import load_checkpoint, save_checkpoint
+from models import GPT, GPTConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+TEXT = "Bügel, Ärger und Öl: übermäßig süß!\n" * 60  # 2,160 characters
+
+
+def char_gpt(*arguments):
+    """The program in this process; (exit status, stdout, stderr)."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        program = importlib.import_module("char_gpt")
+        patch.setattr(importlib.import_module("job"), "tune_allocator", lambda: None)  # it is for good
+        patch.setattr(sys, "argv", ["char_gpt.py", *map(str, arguments)])
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            status = program.JOB.run(program.work)
+    return status, stdout.getvalue(), stderr.getvalue()
+
+
+def test_char_gpt_learns_from_the_documentation_of_python_and_writes(tmp_path):
+    command = [sys.executable, EXAMPLES / "char_gpt.py", "--smoke", "--length", "40", "--samples", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"validation loss \d\.\d{4} \(all \d+ blocks of the last tenth\)", done.stdout)
+    assert done.stdout.count("-" * 80 + "\n") == 3  # around two samples
+    names = {path.name for path in (tmp_path / "runs" / "chars-smoke").iterdir()}
+    assert {"log.jsonl", "step-00000020.safetensors"} <= names
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A folder with a text and a run on it, and what the run printed."""
+    folder = tmp_path_factory.mktemp("chars")
+    (folder / "text.txt").write_text(TEXT, encoding="utf-8-sig")
+    (folder / "broken.txt").write_bytes(b"abc\xff")
+    (folder / "short.txt").write_text("too short")
+    (folder / "other.txt").write_text(TEXT.replace("Ö", "O"), encoding="utf-8")
+    status, stdout, stderr = char_gpt("--smoke", "--dropout", 0.1, "--text", folder / "text.txt", "--out",
+                                      folder / "run", "--temperature", 0, "--prompt", "Öl")  # fmt: skip
+    assert status == 0, stderr
+    return folder, stdout
+
+
+def test_char_gpt_resumed_ends_with_the_same_bits_and_words(written):
+    folder, stdout = written
+    last = folder / "run" / "step-00000020.safetensors"
+    whole = load_file(last)
+    last.unlink()
+    same = shutil.copy(folder / "text.txt", folder / "same.txt")  # a text is known by what it says
+    status, again, stderr = char_gpt("--resume", "--out", folder / "run", "--text", same,
+                                     "--temperature", 0, "--prompt", "Öl")  # fmt: skip
+    assert status == 0, stderr
+    resumed = load_file(last)
+    assert whole.keys() == resumed.keys()
+    assert all(np.array_equal(whole[name], resumed[name]) for name in whole)
+    assert [line for line in again.splitlines() if "trained" not in line] == [
+        line for line in stdout.splitlines() if "trained" not in line
+    ]
+    assert "\nÖl" in again
+
+
+def test_the_loss_of_char_gpt_is_that_of_every_block_of_the_last_tenth(written):
+    folder, stdout = written
+    chars = sorted(set(TEXT))
+    ids = [chars.index(c) for c in TEXT[int(0.9 * len(TEXT)) :]]
+    model = GPT(GPTConfig(16, len(chars), 1, 2, 32, bias=False))
+    load_checkpoint(folder / "run" / "step-00000020.safetensors").restore(model)
+    losses = []
+    for i in range(0, len(ids) - 16, 16):
+        x, y = mt.tensor([ids[i : i + 16]]), mt.tensor([ids[i + 1 : i + 17]])
+        losses.append(model(x, y)[1].item())
+    assert f"validation loss {np.mean(losses):.4f} (all {len(losses)} blocks" in stdout
+    log = (folder / "run" / "log.jsonl").read_text().splitlines()
+    assert json.loads(log[-1])["val_loss"] == pytest.approx(np.mean(losses), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--text", "nowhere.txt"], "No such file or directory: "),
+        (["--text", "broken.txt"], "is not UTF-8 (byte 0xff: invalid start byte); convert it"),
+        (["--text", "short.txt"], "the text has 9 characters; give 170 for --block 16"),
+        (["--text", "text.txt", "--prompt", "B€"], "'€' at position 1 is not among the"),
+        (["--text", "text.txt", "--temperature", "-1"], "temperature -1.0; make them finite"),
+        (["--text", "text.txt", "--top_k", "0"], "top_k is 0; keep at least 1"),
+        (["--text", "text.txt", "--length", "-1"], "max_new_tokens is -1"),
+        (["--text", "text.txt", "--samples", "0"], "idx has shape (0,)"),
+        (["--text", "text.txt", "--heads", "5"], "n_embd 32 is not divisible by n_head 5"),
+        (["--text", "text.txt", "--batch", "0"], "--batch is 0; give at least 1"),
+        (["--text", "text.txt", "--dropout", "1.5"], "1.5"),
+        (["--text", "text.txt", "--lr", "-1"], "lr is -1.0; make it 0 or more"),
+        (["--resume", "--out", "run", "--text", "other.txt"], "was begun with another text, "),
+        (["--resume", "--out", "run", "--width", "64"], "has 32; leave --width out"),
+        (["--resume", "--out", "run", "--dropout", "0"], "has 0.1; leave --dropout out"),
+        (["--resume", "--out", "run", "--prompt", "%"], "'%' at position 0 is not among the"),
+        (["--resume", "--out", "foreign"], "the run in foreign is of another program; name another --out"),
+        (["--out", "run"], "run holds a run already; go on with --resume"),
+    ],
+)
+def test_char_gpt_refuses_in_one_line_before_anything_is_trained(written, monkeypatch, arguments, says):
+    folder, _ = written
+    monkeypatch.chdir(folder)
+    (folder / "foreign").mkdir(exist_ok=True)
+    save_checkpoint(folder / "foreign" / "step-00000001.safetensors", nn.Linear(1, 1), config={"steps": 1})
+    before = sorted(folder.rglob("*"))
+    smoke = [] if "--out" in arguments else ["--smoke"]
+    status, _, stderr = char_gpt(*arguments, *smoke)
+    assert (status, stderr.count("\n")) == (1, 1), stderr
+    assert stderr.startswith("char_gpt: ")
+    assert says in stderr
+    assert sorted(folder.rglob("*")) == before
