@@ -47,7 +47,7 @@ class Job:
             raise ValueError(
                 f"--resume: {options.out} holds no checkpoint; leave --resume out, or name another --out"
             )
-        options.begun = dict(load_checkpoint(kept[-1]).config or {}) if kept else {}
+        options.begun = dict(load_checkpoint(options.out).config or {}) if kept else {}
         if kept and not options.begun.keys() >= {*self.settings, "smoke"}:
             raise ValueError(f"--resume: the run in {options.out} is of another program; name another --out")
         defaults = {**self.settings, "smoke": False, **(self.smoke if options.smoke else {})}

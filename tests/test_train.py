@@ -2,13 +2,9 @@
 
 import itertools
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -239,40 +235,6 @@ def test_another_thread_can_train():
     thread.start()
     thread.join()
     assert trainer.step == 12
-
-
-ENDLESS = """
-import sys
-sys.path[:0] = [{tests!r}, {root!r}]
-from test_train import build
-build(checkpoint=sys.argv[1], checkpoint_every=1, log_every=1, keep=2, max_steps=10**6).fit()
-"""
-
-
-def test_sigkill_at_any_moment_leaves_a_checkpoint_that_loads(tmp_path):
-    here = os.path.dirname(os.path.abspath(__file__))
-    code = ENDLESS.format(tests=here, root=os.path.dirname(here))
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
-    try:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("step-0000*[1-9]?.safetensors")) and time.monotonic() < deadline:
-            assert process.poll() is None, "the run ended by itself"
-            os.sched_yield()  # until it has written ten checkpoints or more
-    finally:
-        process.kill()
-        process.wait()
-    trainer = build(seed=99, checkpoint=tmp_path, keep=2, log_every=1, max_steps=10**6)
-    trainer.load()
-    assert trainer.step >= 10
-    assert len(trainer.checkpoints.steps()) <= 3
-    trainer.max_steps = trainer.step + 1
-    trainer.fit()  # takes over the lock of the killed process, and clears away what it left
-    assert {path.suffix for path in tmp_path.iterdir()} == {".safetensors", ".jsonl"}
-    logged = [json.loads(line)["step"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert logged == list(range(1, trainer.step + 1))
-    whole = build(max_steps=trainer.step)
-    whole.fit()
-    assert weights_of(trainer) == weights_of(whole)
 
 
 # --- the loop -----------------------------------------------------------------------------------------------

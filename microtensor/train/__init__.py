@@ -1,7 +1,8 @@
 """Training: the loop with progress bar, log and checkpoints, and files that hold tensors but never code."""
 
 from microtensor.train.allocator import peak_memory, tune_allocator
-from microtensor.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from microtensor.train.checkpoint import Checkpoint, save_checkpoint
+from microtensor.train.folder import load_checkpoint
 from microtensor.train.interrupt import Stopped
 from microtensor.train.plot import plot_history
 from microtensor.train.serialize import load, save

@@ -160,12 +160,7 @@ def _content(
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read and check a checkpoint file; `restore` on the result puts its states back.
-
-    Raises: FileNotFoundError; ValueError for a damaged or altered file, one that is no checkpoint, or a later
-    one.
-    Source: ours; safetensors in the place of pickles.
-    """
+    """Read and check a checkpoint file; the public one, in folder.py, takes folders, too."""
     content = load(path)
     version = content.pop("checkpoint", None) if isinstance(content, dict) else None
     if version is None or isinstance(version, Tensor):

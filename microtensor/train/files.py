@@ -8,11 +8,11 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from microtensor.train.process import Process, this_process
 
-__all__ = ["explained", "replace_file", "sweep"]
+__all__ = ["explaining", "replace_file", "sweep"]
 
 TEMPORARY = re.compile(r"microtensor-([0-9a-f]{8})-(\d+)-([0-9a-f]*)-\d+\.tmp")
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -65,10 +65,14 @@ def _fill(descriptor: int, pieces: Iterable[bytes | memoryview]) -> None:
         os.fsync(file.fileno())
 
 
-def explained(error: OSError, what: str, cure: str) -> OSError:
-    """An error of the same kind that says what it means for the run."""
-    text = f"{what} ({error.strerror or error}); {cure}"
-    return type(error)(text) if error.errno is None else OSError(error.errno, text)
+@contextlib.contextmanager
+def explaining(what: str, cure: str) -> Iterator[None]:
+    """Inside the block an OSError says what it means for the run."""
+    try:
+        yield
+    except OSError as error:
+        text = f"{what} ({error.strerror or error}); {cure}"
+        raise (type(error)(text) if error.errno is None else OSError(error.errno, text)) from error
 
 
 def sweep(folder: str) -> None:

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from microtensor.place import warn
-from microtensor.train.checkpoint import Checkpoint, load_checkpoint
-from microtensor.train.files import explained, sweep
+from microtensor.train.checkpoint import Checkpoint
+from microtensor.train.checkpoint import load_checkpoint as load_file
+from microtensor.train.files import explaining, sweep
 from microtensor.train.lock import RunLock
 from microtensor.train.serialize import DamagedFileError, Path
 
-__all__ = ["CheckpointFolder", "mark_of", "read_file"]
+__all__ = ["CheckpointFolder", "load_checkpoint", "load_marked", "mark_of"]
 
 NAME = re.compile(r"(step|best)-(\d+)\.safetensors")
 
@@ -58,17 +59,18 @@ class CheckpointFolder:
         Raises: OSError if nothing can be written here; RuntimeError naming another process that trains here.
         """
         with contextlib.ExitStack() as stack:
-            try:
+            with self._explaining():
                 self.prepare()  # also in a run: somebody may have deleted the folder, and the lock with it
                 new = not self.lock.held
                 if new:
                     stack.enter_context(self.lock)
                 else:
                     new = self.lock.renew()
-            except OSError as error:
-                cure = "give checkpoint a folder where files can be written"
-                raise explained(error, f"Trainer: nothing can be written in {self.folder!r}", cure) from error
             yield new
+
+    def _explaining(self) -> contextlib.AbstractContextManager[None]:
+        what = f"Trainer: nothing can be written in {self.folder!r}"
+        return explaining(what, "give checkpoint a folder where files can be written")
 
     def path_at(self, step: int, kind: str = "step") -> str:
         """Where the checkpoint of a step goes."""
@@ -113,7 +115,7 @@ class CheckpointFolder:
         for path in self.all():
             mark = mark_of(path)
             try:
-                return load_checkpoint(path), mark, "; ".join(faults)
+                return load_file(path), mark, "; ".join(faults)
             except DamagedFileError as error:
                 self._damaged[path] = mark
                 faults.append(str(error).partition(";")[0])
@@ -123,7 +125,8 @@ class CheckpointFolder:
         """Give damaged checkpoints a name that no run takes for one of its own."""
         for path, mark in self._damaged.items():
             if mark_of(path) == mark is not None:
-                os.replace(path, f"{path}.damaged")
+                with self._explaining():
+                    os.replace(path, f"{path}.damaged")
         self._damaged.clear()
 
     def prune(self, written: str) -> None:
@@ -170,11 +173,25 @@ class CheckpointFolder:
             )
 
 
-def read_file(path: str) -> tuple[Checkpoint, Any]:
-    """A checkpoint and its mark; if it is damaged, the error names the last one beside it that is not."""
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read and check a checkpoint; `restore` on the result puts its states back.
+
+    path: a file, or a folder, whose newest checkpoint is taken; where that is damaged, the newest that is
+    not, with a warning that names both.
+    Raises: FileNotFoundError; ValueError for a damaged or altered file, naming the last whole one beside it,
+    for one that is no checkpoint, and for one of a later version.
+    Source: ours; safetensors in the place of pickles.
+    """
+    return load_marked(os.fspath(path))[0]
+
+
+def load_marked(path: str) -> tuple[Checkpoint, Any]:
+    """`load_checkpoint`, and the mark of the file that was read."""
+    if os.path.isdir(path):
+        return CheckpointFolder(path, None).read()
     mark = mark_of(path)
     try:
-        return load_checkpoint(path), mark
+        return load_file(path), mark
     except DamagedFileError as error:
         beside = CheckpointFolder(os.path.dirname(path) or ".", None)._read()[0]
         other = "use another copy" if beside is None else f"{beside.path!r} of step {beside.step} is whole"

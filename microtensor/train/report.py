@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -10,9 +11,9 @@ from collections.abc import Callable, Mapping
 
 from tqdm import tqdm
 
-from microtensor.train.files import explained, replace_file
+from microtensor.train.files import explaining, replace_file
 
-__all__ = ["Meter", "Report", "trim_log"]
+__all__ = ["Meter", "Report", "prepare_log"]
 
 REFRESH = 0.1  # seconds between updates of the bar's numbers
 
@@ -42,8 +43,6 @@ class Report:
     """The bar and the log of one `fit`; as a `with` block it closes the bar, whatever happens."""
 
     def __init__(self, total: int, start: int, *, log: str | None, progress: bool) -> None:
-        if log is not None:
-            _end_last_line(log)
         self._bar = tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, disable=not progress)
         self._log, self._shown = log, -REFRESH
         self._numbers: dict[str, str] = {}
@@ -70,36 +69,34 @@ class Report:
         if self._log is None:
             return
         strict = {name: value if math.isfinite(value) else None for name, value in record.items()}
-        try:
+        with _explaining(self._log):
             os.makedirs(os.path.dirname(self._log) or ".", exist_ok=True)
             with open(self._log, "ab") as file:
                 file.write(json.dumps(strict).encode() + b"\n")  # JSON has no NaN
-        except OSError as error:
-            what = f"Trainer: the log {self._log!r} could not be written"
-            raise explained(error, what, "make room for it; the last checkpoint stays") from error
 
 
-def _end_last_line(path: str) -> None:
-    """A last line of the log that was cut off before its end stays a line of its own."""
-    with open(path, "ab+") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                file.write(b"\n")
+def prepare_log(path: str, step: int | None) -> None:
+    """Make the folder of the log; a last line that was cut off before its end stays a line of its own.
 
-
-def trim_log(path: str, step: int) -> None:
-    """Take out what a run wrote after the step it now goes on from, and lines that are no records.
-
-    Those are lines cut off by a kill and damage of any kind: the log stays readable as JSON, line by line.
+    step: of the checkpoint that a run goes on from. What it wrote after that is taken out, and lines that are
+    no records: those cut off by a kill and damage of any kind. The log stays readable as JSON, line by line.
     """
-    if not os.path.isfile(path):
-        return
-    with open(path, "rb") as file:  # bytes: damage need not be text
-        content = file.read()
-    kept = b"".join(line + b"\n" for line in content.split(b"\n") if _step_of(line) <= step)
-    if kept != content:
-        replace_file(path, [kept])
+    with _explaining(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        content = b""
+        if os.path.isfile(path):
+            with open(path, "rb") as file:  # bytes: damage need not be text
+                content = file.read()
+        kept = content + b"\n" if content[-1:] not in (b"", b"\n") else content
+        if step is not None:
+            kept = b"".join(line + b"\n" for line in content.split(b"\n") if _step_of(line) <= step)
+        if kept != content:
+            replace_file(path, [kept])
+
+
+def _explaining(path: str) -> contextlib.AbstractContextManager[None]:
+    what = f"Trainer: the log {path!r} could not be written"
+    return explaining(what, "make room for it; the last checkpoint stays")
 
 
 def _step_of(line: bytes) -> float:

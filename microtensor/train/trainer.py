@@ -19,11 +19,11 @@ from microtensor.nn import Module
 from microtensor.train.allocator import peak_memory
 from microtensor.train.checkpoint import Checkpoint, check_checkpoint, save_checkpoint
 from microtensor.train.evaluation import Best, best_state, evaluated
-from microtensor.train.files import explained
-from microtensor.train.folder import CheckpointFolder, mark_of, read_file
+from microtensor.train.files import explaining
+from microtensor.train.folder import CheckpointFolder, load_marked, mark_of
 from microtensor.train.generators import Generators
 from microtensor.train.interrupt import Interrupt, Stopped
-from microtensor.train.report import Meter, Report, trim_log
+from microtensor.train.report import Meter, Report, prepare_log
 from microtensor.train.serialize import Path
 from microtensor.train.step import Step, parameters_of
 from microtensor.train.stream import BatchStream
@@ -205,11 +205,8 @@ class Trainer:
         self._refuse_nonfinite()
         with self._own_folder():
             path = folder.path_at(self.step, kind)
-            try:
+            with explaining(f"Trainer: {path!r} could not be written", f"make room for it; {self._kept()}"):
                 save_checkpoint(path, self.model, self.optimizer, **self._rest())
-            except OSError as error:
-                what = f"Trainer: {path!r} could not be written"
-                raise explained(error, what, f"make room for it; {self._kept()}") from error
             self._saved, self._saved_step, self._saved_mark = path, self.step, mark_of(path)
             folder.prune(path)
         return path
@@ -289,12 +286,11 @@ class Trainer:
 
     def _read(self, path: Path | None) -> tuple[Checkpoint, Any]:
         """The file given, or the newest one in the folder given or in our own; and what marks it."""
-        if path is not None and not os.path.isdir(path):
-            return read_file(os.fspath(path))
-        folder = self.checkpoints if path is None else CheckpointFolder(path, None)
-        if folder is None:
+        if path is not None:
+            return load_marked(os.fspath(path))
+        if self.checkpoints is None:
             raise ValueError("Trainer: there is no checkpoint folder to resume from; give resume(path)")
-        return folder.read()
+        return self.checkpoints.read()
 
     @contextlib.contextmanager
     def _own_folder(self) -> Iterator[None]:
@@ -320,9 +316,7 @@ class Trainer:
             self.checkpoints.sweep()
             self.checkpoints.set_damaged_aside()
         if self.log is not None:
-            os.makedirs(os.path.dirname(self.log) or ".", exist_ok=True)
-            if self._trim_due:
-                trim_log(self.log, self.step)
+            prepare_log(self.log, self.step if self._trim_due else None)
         self._trim_due = False
 
     def _refuse_nonfinite(self) -> None:
