@@ -1,7 +1,7 @@
 """The Transformer of the paper and the lecture, built of microtensor's public names."""
 
 from models.attention import MultiHeadAttention, scaled_dot_product_attention
-from models.beam import Beams, beam_search
+from models.beam import BeamNode, Beams, beam_search
 from models.cache import KeyValueCache
 from models.generate import generate, greedy_decode
 from models.gpt import GPT, GPTConfig
@@ -22,6 +22,7 @@ from models.transformer import (
 __all__ = [
     "GPT",
     "Attention",
+    "BeamNode",
     "Beams",
     "Decoder",
     "DecoderLayer",

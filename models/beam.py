@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import microtensor as mt
 from microtensor import Tensor
 from models.draft import Draft, begin, evaluating
 
-__all__ = ["Beams", "beam_search"]
+__all__ = ["BeamNode", "Beams", "beam_search"]
 
 Array = NDArray[Any]
 
@@ -34,6 +35,27 @@ class Beams(NamedTuple):
     scores: Tensor
 
 
+@dataclass
+class BeamNode:
+    """One way to go on that a beam search looked at, a node of its tree; `viz.beam_tree` draws them.
+
+    row: of the batch. parent: the place among the nodes of the one that it goes on from, −1 at the start.
+    log_p: of this token; log_prob and score: of the text up to it. kept: did it come into the beam? rank: 1
+    for the best text that was found, and so on; 0 where no text that was found ends.
+
+    Source: ours.
+    """
+
+    row: int
+    parent: int
+    token: int
+    log_p: float
+    log_prob: float
+    score: float
+    kept: bool
+    rank: int = 0
+
+
 def _lp(length: Any, alpha: float) -> Any:
     """lp(Y) = (5 + |Y|)^α / (5 + 1)^α"""
     return ((5.0 + length) / 6.0) ** alpha
@@ -49,6 +71,7 @@ def beam_search(
     n_best: int = 1,
     eos_id: int | None = None,
     use_cache: bool = True,
+    tree: list[BeamNode] | None = None,
 ) -> Beams:
     """The texts Y of the highest log P(Y) / lp(Y) that a beam finds, lp(Y) = (5 + |Y|)^α / 6^α.
 
@@ -61,9 +84,12 @@ def beam_search(
     The encoder–decoder translates src; a GPT goes on behind it, up to its block_size, or beyond it by the
     window that `generate` describes.
 
+    tree: an empty list, into which the search writes what it looked at: of each text that it goes on with,
+    the beam_size likeliest next tokens, whether they were kept or not.
+
     Shapes: src (B, S) → ids (B, n_best, T), of a GPT (B, n_best, S + T)
     Raises: ValueError for a beam_size or n_best under 1, an n_best above beam_size, a length_penalty that is
-    negative or not finite, and a max_len that the model's positions do not allow.
+    negative or not finite, a max_len that the model's positions do not allow, and a tree that is not empty.
     Source: the paper, §6.1 (a beam of 4, α = 0.6); Wu et al. 2016, eq. 14. Differs: no coverage penalty, and
     max_len is not the source's length + 50.
     """
@@ -76,9 +102,11 @@ def beam_search(
         raise ValueError(
             f"beam_search: length_penalty is {length_penalty}; make it finite and at least 0 (the paper: 0.6)"
         )
+    if tree:
+        raise ValueError(f"beam_search: tree holds {len(tree)} nodes already; give an empty list")
     with evaluating(model):
         draft = begin("beam_search", model, src, ("max_len", max_len), use_cache, eos_id)
-        beam = _Beam(draft, beam_size, length_penalty)
+        beam = _Beam(draft, beam_size, length_penalty, tree)
         while draft.end < draft.limit and beam.is_open(n_best):
             beam.step()
     return beam.best(n_best)
@@ -87,8 +115,9 @@ def beam_search(
 class _Beam:
     """For each row of the batch K texts, by falling score; all share the draft, as rows b·K … b·K + K − 1."""
 
-    def __init__(self, draft: Draft, K: int, alpha: float) -> None:
+    def __init__(self, draft: Draft, K: int, alpha: float, tree: list[BeamNode] | None = None) -> None:
         B = len(draft.text)
+        self.tree, self.nodes = tree, np.full((B, 1), -1)  # where in the tree each text ends
         self.draft, self.K, self.alpha = draft, K, alpha
         self.eos_id = -1 if draft.eos_id is None else draft.eos_id
         self.log_probs = np.zeros((B, 1))  # the draft's rows are repeated K times after the first step
@@ -115,6 +144,8 @@ class _Beam:
         if chosen.shape[1] < self.K:  # fewer ways than places: the others stay empty
             chosen = np.pad(chosen, ((0, 0), (0, self.K - chosen.shape[1])), constant_values=-1)
         parent, token = chosen // V, chosen % V
+        if self.tree is not None:
+            self._note(self.tree, log_p, ways, scores.reshape(B, k, V), chosen)
         self._move(np.where(chosen < 0, 0, parent), k)
         at = np.arange(B)[:, None]
         self.log_probs = np.where(chosen < 0, -math.inf, ways.reshape(B, k * V)[at, chosen])
@@ -122,6 +153,28 @@ class _Beam:
         self.lengths = np.where(empty, 0, lengths[at, parent])
         self.ended = self.ended[at, parent] | (token == self.eos_id) | empty
         self.draft.append(mt.tensor(np.where(empty, self.draft.filler, token).reshape(-1, 1)))
+
+    def _note(self, tree: list[BeamNode], log_p: Array, ways: Array, scores: Array, chosen: Array) -> None:
+        """The K likeliest ways of each text to go on, of (B, k, V); among them are the chosen (B, K)."""
+        B, k, V = ways.shape
+        nodes = np.full((B, self.K), -1)
+        for b in range(B):
+            place = {int(way): i for i, way in enumerate(chosen[b]) if way >= 0}
+            for j in range(k):
+                if self.ended[b, j]:  # it is carried along, and stays the node that it is
+                    way = j * V + self.draft.filler
+                    if way in place:
+                        nodes[b, place[way]] = self.nodes[b, j]
+                    continue
+                for token in np.argsort(-scores[b, j], kind="stable")[: self.K].tolist():
+                    if ways[b, j, token] == -math.inf:
+                        break
+                    way, at = j * V + token, (b, j, token)
+                    numbers = (float(x[at]) for x in (log_p, ways, scores))
+                    tree.append(BeamNode(b, int(self.nodes[b, j]), token, *numbers, kept=way in place))
+                    if way in place:
+                        nodes[b, place[way]] = len(tree) - 1
+        self.nodes = nodes
 
     def _move(self, parent: Array, k: int) -> None:
         """Each place of the beam goes on with the text of its parent (B, K), one of k."""
@@ -143,6 +196,8 @@ class _Beam:
     def best(self, n: int) -> Beams:
         """What has been found, the n best of each row of the batch."""
         (B, k), draft = self.log_probs.shape, self.draft
+        for b, rank in np.argwhere(self.nodes[:, :n] >= 0).tolist() if self.tree else ():
+            self.tree[self.nodes[b, rank]].rank = rank + 1
         text = draft.text[:, : draft.end].reshape(B, k, draft.end)
         text[self.log_probs == -math.inf, draft.start :] = draft.filler
         short = ((0, 0), (0, n - min(k, n)))  # nothing was written: one empty text

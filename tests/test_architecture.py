@@ -213,7 +213,7 @@ ROOMS = {
     "testing": 710,  # with the golden pack's checker (119)
     "train": 1470,  # a run is never lost: files, locks, logs, resuming; the best one, curves, the op of a NaN
     "utils": 10,
-    "viz": 2330,  # attention maps: 230 of it
+    "viz": 2450,  # attention maps 230, trees of searches 120
 }
 
 

@@ -32,6 +32,7 @@ MODULES = [
 # rooms whose names are of numbers, orders, files and pictures: only some take tensors of a certain shape
 WITHOUT_SHAPES = ("optim", "data", "train", "viz", "profiler", "mode")
 SHAPELESS = {
+    "BeamNode",
     *("Module", "ModuleDict", "ModuleList", "ParameterList", "calculate_gain", "check_op", "detect_anomaly"),
     *(
         "set_detect_anomaly",
@@ -73,6 +74,7 @@ REFUSES_NOTHING = {
         "is_grad_enabled",
         "set_grad_enabled",
         "Attention",
+        "BeamNode",
         "Beams",
         "TransformerConfig",
     ),

@@ -8,11 +8,13 @@ rendered.
 from microtensor.viz.drawing import Drawing, draw, to_dot
 from microtensor.viz.heatmap import AttentionMaps, attention
 from microtensor.viz.record import fold, is_recording, recording, tag
+from microtensor.viz.tree import beam_tree
 
 __all__ = [
     "AttentionMaps",
     "Drawing",
     "attention",
+    "beam_tree",
     "draw",
     "fold",
     "is_recording",

@@ -1,0 +1,162 @@
+"""A search for the best text as a tree: what was looked at, what was kept, and what was found.
+
+It draws plain nodes with a parent, a token and its log-probability; who searched is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from microtensor.viz import style, symbols
+from microtensor.viz.drawing import CHOICES, Drawing
+
+__all__ = ["beam_tree"]
+
+LEGEND = "at an arrow: log p of the token; in a box: log P of the text so far; bold: found; dashed: not kept"
+
+
+def beam_tree(
+    nodes: Sequence[Any],
+    tokens: Sequence[str] | Callable[[int], str] | None = None,
+    *,
+    row: int = 0,
+    direction: str = "LR",
+    theme: str = "auto",
+    max_nodes: int = 500,
+) -> Drawing:
+    """Draw what a beam search looked at: each way to go on, those that it kept, and the texts that it found.
+
+    nodes: such as `models.beam_search` notes them in `tree=`. Each has `row` (of the batch), `parent` (its
+    index among the nodes, −1 at the start), `token`, `log_p` (of the token), `log_prob` and `score` (of the
+    text so far), `kept` and `rank` (1 for the best text that was found, 0 for none). tokens: what a token is
+    called, by its number; by default the number. row: whose tree is drawn. direction: "LR" or "TB".
+    theme, max_nodes: as in `draw`.
+
+    Raises: ValueError for a row without nodes, a parent that does not stand before its node, a token that has
+    no name, and an unknown direction or theme.
+    Source: ours; beam search: Wu et al. 2016, §7.
+    """
+    for name, value, choices in (("direction", direction, ("LR", "TB")), ("theme", theme, CHOICES["theme"])):
+        if value not in choices:
+            raise ValueError(f"beam_tree: {name}={value!r} is not to be had; choose {name} among {choices}")
+    for i, node in enumerate(nodes):
+        if not -1 <= node.parent < i:
+            raise ValueError(
+                f"beam_tree: node {i} has parent {node.parent}; parents stand before their nodes"
+            )
+    mine = [i for i, node in enumerate(nodes) if node.row == row]
+    if not mine:
+        rows = sorted({node.row for node in nodes})
+        raise ValueError(f"beam_tree: there is no node of row {row}; rows with nodes are {rows}")
+    tree = _Tree(nodes, mine, _names(tokens, max(nodes[i].token for i in mine)))
+    colours = style.DARK if theme == "dark" else style.LIGHT
+    return Drawing(
+        ["\n".join(tree.lines(direction, colours)) + "\n"],
+        theme=theme,
+        boxes=len(mine) + 1,
+        max_nodes=max_nodes,
+        level="tree",
+        about=tree.found(),
+    )
+
+
+def _names(tokens: Sequence[str] | Callable[[int], str] | None, highest: int) -> Callable[[int], str]:
+    """What each token is called; there are tokens up to the highest."""
+    if tokens is None:
+        return str
+    if callable(tokens):
+        return tokens
+    if highest >= len(tokens):
+        raise ValueError(
+            f"beam_tree: token {highest} has no name among {len(tokens)}; name all, or leave tokens out"
+        )
+    return tokens.__getitem__
+
+
+class _Tree:
+    """The nodes of one row of the batch as DOT: every label is HTML-like, every text in it escaped."""
+
+    def __init__(self, nodes: Sequence[Any], mine: list[int], called: Callable[[int], str]) -> None:
+        self.nodes, self.mine, self.called = nodes, mine, called
+        self.ends = sorted((i for i in mine if nodes[i].rank), key=lambda i: nodes[i].rank)
+        self.winners = {i for end in self.ends for i in self._path(end)}  # and all that they went through
+
+    def _path(self, i: int) -> list[int]:
+        """The nodes from the start to i."""
+        path = []
+        while i >= 0:
+            path.append(i)
+            i = self.nodes[i].parent
+        return path[::-1]
+
+    def found(self) -> list[str]:
+        """The texts that were found, the best first."""
+        return [
+            f"{self.nodes[end].rank}: {' '.join(self._name(i) for i in self._path(end))}, "
+            f"log P {_number(self.nodes[end].log_prob)}, score {_number(self.nodes[end].score)}"
+            for end in self.ends
+        ]
+
+    def _name(self, i: int) -> str:
+        return symbols.clean(self.called(self.nodes[i].token), 24)
+
+    def lines(self, direction: str, theme: style.Theme) -> Iterator[str]:
+        """The DOT text."""
+        small = f'fontname="{style.FONT}", fontsize={style.SMALL}, fontcolor="{theme.second}"'
+        stroke, fill = theme.kinds["input"]
+        yield 'digraph "beam search" {'
+        yield (
+            f"  graph [rankdir={direction}, ranksep=0.35, nodesep=0.10, ordering=out, pad=0.12, "
+            f'bgcolor="{theme.paper}", labelloc=b, labeljust=l, label="{LEGEND}", {small}];'
+        )
+        yield (
+            f'  node [shape=box, style="rounded,filled", fontname="{style.FONT}", fontsize={style.BIG}, '
+            f'fontcolor="{theme.text}", margin="0.08,0.035", height=0.28, width=0.3];'
+        )
+        yield f"  edge [{small}, arrowsize=0.6];"
+        yield f'  start [id="node-start", label="start", color="{stroke}", fillcolor="{fill}"];'
+        for i in self.mine:
+            yield self._node(i, theme)
+            yield self._edge(i, theme)
+        yield "}"
+
+    def _kind(self, i: int) -> str:
+        return "found" if i in self.winners else "kept" if self.nodes[i].kept else "pruned"
+
+    def _node(self, i: int, theme: style.Theme) -> str:
+        node, kind = self.nodes[i], self._kind(i)
+        stroke, fill = theme.kinds["Q" if kind == "found" else "O"]
+        look = f'color="{stroke}", fillcolor="{fill}", penwidth={2 if kind == "found" else 1}'
+        if kind == "pruned":
+            look = f'color="{theme.rule}", fillcolor="{theme.paper}", style="rounded,filled,dashed"'
+        colour = theme.second if kind == "pruned" else theme.text
+        text = [
+            f"<B>{symbols.escape(self._name(i))}</B>" if kind == "found" else symbols.escape(self._name(i))
+        ]
+        text.append(_small(_number(node.log_prob), theme))
+        if node.rank:
+            text.append(_small(f"{node.rank}. score {_number(node.score)}", theme))
+        said = " ".join(self._name(j) for j in self._path(i))
+        tooltip = f"{said}\nlog P {_number(node.log_prob)}, score {_number(node.score)}\n{kind}"
+        label = "<BR/>".join(text)
+        return (
+            f'  n{i} [id="node-n{i}", class="{kind}", label=<{label}>, {look}, fontcolor="{colour}", '
+            f"tooltip={symbols.quote(tooltip)}];"
+        )
+
+    def _edge(self, i: int, theme: style.Theme) -> str:
+        node, kind = self.nodes[i], self._kind(i)
+        tail = "start" if node.parent < 0 else f"n{node.parent}"
+        colour = {"found": theme.kinds["Q"].stroke, "kept": theme.text, "pruned": theme.rule}[kind]
+        look = {"found": "penwidth=2", "kept": "penwidth=1", "pruned": "style=dashed"}[kind]
+        look = f'id="edge-n{i}", class="{kind}", color="{colour}", {look}'
+        return f'  {tail} -> n{i} [{look}, label=" {_number(node.log_p)}"];'
+
+
+def _number(x: float) -> str:
+    return f"{x:.2f}".replace("-", "−")
+
+
+def _small(text: str, theme: style.Theme) -> str:
+    return f'<FONT POINT-SIZE="{style.SMALL}" COLOR="{theme.second}">{text}</FONT>'
