@@ -55,7 +55,6 @@ from microtensor.functions import (
     is_tensor,
     isin,
     meshgrid,
-    pow,
     searchsorted,
     stack,
     vstack,
@@ -126,7 +125,6 @@ __all__ = [
     "ones",
     "ones_like",
     "pi",
-    "pow",
     "rand",
     "rand_like",
     "randint",
@@ -149,7 +147,7 @@ __all__ = [
 
 # the methods that are functions, too
 add, sub, mul, div, remainder, floor_divide = as_functions("add sub mul div remainder floor_divide")
-square, sqrt, rsqrt, reciprocal = as_functions("square sqrt rsqrt reciprocal")
+pow, square, sqrt, rsqrt, reciprocal = as_functions("pow square sqrt rsqrt reciprocal")
 neg, abs, sign, exp, log, log1p, expm1 = as_functions("neg abs sign exp log log1p expm1")
 sin, cos, tanh, sigmoid, erf, relu = as_functions("sin cos tanh sigmoid erf relu")
 tan, asin, acos, atan, atan2, sinh, cosh = as_functions("tan asin acos atan atan2 sinh cosh")

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from microtensor import ops
-from microtensor.dtypes import result_dtype
-from microtensor.methods.arguments import as_axis, as_choice, as_mask, as_number, as_tensors
+from microtensor import engine, ops
+from microtensor.dtypes import cast, common, result_dtype
+from microtensor.methods.arguments import as_axis, as_choice, as_mask, as_tensors
 from microtensor.tensor import Tensor, as_tensor
 
 Size: type[tuple[Any, ...]] = tuple  # what a shape is
+# functions that take a number in the place of the first tensor, and the methods that do so
+REFLECTED = {f"bitwise_{name}": f"__r{name}__" for name in ("and", "or", "xor")}
+REFLECTED |= {name: f"__r{name}__" for name in ("add", "sub", "mul", "pow")}
+REFLECTED |= {"div": "__rtruediv__", "remainder": "__rmod__", "floor_divide": "__rfloordiv__"}
 METHODS: list[str] = []  # the names that `as_functions` was given
 
 __all__ = [
@@ -26,7 +30,6 @@ __all__ = [
     "is_tensor",
     "isin",
     "meshgrid",
-    "pow",
     "searchsorted",
     "stack",
     "vstack",
@@ -43,9 +46,7 @@ def as_functions(names: str) -> Iterator[Callable[..., Any]]:
         @functools.wraps(method)
         def call(input: Any, *args: Any, **kwargs: Any) -> Any:
             if not isinstance(input, Tensor):
-                raise TypeError(
-                    f"{name}: takes a tensor, not {type(input).__name__}; make one with mt.tensor(…)"
-                )
+                return _number_first(name, input, *args, **kwargs)
             return method(input, *args, **kwargs)
 
         return call
@@ -54,17 +55,14 @@ def as_functions(names: str) -> Iterator[Callable[..., Any]]:
     return map(function, names.split())
 
 
-def pow(input: Any, exponent: Any) -> Tensor:
-    """xᵖ; one of the two may be a number.
-
-    Shapes: two that broadcast → the broadcast one
-    Raises: TypeError where neither is a tensor, or one is no number; else as the method.
-    Source: torch.pow. Differs: of booleans alone there is no power.
-    """
-    if not isinstance(input, Tensor):
-        as_tensors("pow", exponent=exponent)
-        return ops.pow(as_number("pow", input), exponent)  # type: ignore[no-any-return]
-    return input.pow(exponent)
+def _number_first(name: str, value: Any, other: Any = None, **options: Any) -> Tensor:
+    """The function of a number and a tensor: `mt.sub(1, x)` is 1 − x."""
+    if name not in REFLECTED or not isinstance(value, int | float) or not isinstance(other, Tensor):
+        raise TypeError(f"{name}: takes a tensor, not {type(value).__name__}; make one with mt.tensor(…)")
+    if not options:
+        return getattr(other, REFLECTED[name])(value)  # type: ignore[no-any-return]
+    number = cast(np.asarray(value), common(name, (value, other)))
+    return getattr(engine.make(number, None, None), name)(other, **options)  # type: ignore[no-any-return]
 
 
 def _list(who: str, tensors: Any) -> list[Tensor]:

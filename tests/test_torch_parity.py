@@ -863,7 +863,7 @@ def test_third_derivative_of_layer_norm_is_right_where_that_of_pytorch_is_not(rn
 
 # --- tensors without axes -----------------------------------------------------------------------------------
 
-SCALAR, ROW = np.array(1.5), np.array([1.5, 2.0, 4.0])
+SCALAR, ROW, WHOLE = np.array(1.5), np.array([1.5, 2.0, 4.0]), np.array([3, 1], np.uint8)
 
 
 @pytest.mark.parametrize(
@@ -878,3 +878,13 @@ def test_a_tensor_without_axes_counts_as_a_vector_where_it_does_in_pytorch(call,
     for x, y in itertools.product([SCALAR, ROW], [SCALAR, ROW[:1], ROW]):
         # a scatter from a larger tensor has no derivative in PyTorch
         agree(lambda t, x, y: eval(call, {"t": t, "x": x, "y": y}), x, y, rng=rng, grad="scatter" not in call)
+
+
+@pytest.mark.parametrize("name", "add sub mul div pow remainder floor_divide bitwise_and bitwise_or".split())
+def test_functions_take_a_number_first(name):
+    for number, x in itertools.product([2, -1, 1.5], [ROW, ROW.astype(np.float32), WHOLE, np.array(3)]):
+        # PyTorch's remainder has no derivative by the second
+        agree(lambda t, x: getattr(t, name)(number, x), x, grad=name != "remainder")
+        for options in {"add": [{"alpha": 2}], "div": [{"rounding_mode": "floor"}]}.get(name, []):
+            agree(lambda t, x: getattr(t, name)(number, x, **options), x, grad=False)
+    agree(lambda t, x: getattr(t, name)([2], x), ROW)

@@ -164,6 +164,10 @@ records a gradient of zeros
 create_graph=True.* -> \w+\.requires_grad is False, torch has True$
 y = torch.autograd.grad(x.relu().sum(), [x], create_graph=True)[0]
 
+A `.grad` that became part of a graph
+backward\(.* -> \w+ is float64
+x.sum().backward(); y = x.grad; y[...] = x; x.sum().backward()
+
 A view that records nothing
 \.requires_grad is False, torch has True, a view without an entry
 with torch.no_grad(): y = x[:1]
