@@ -35,6 +35,8 @@ class _Mode(threading.local):
     warning, as PyTorch does: that costs a tenth of `np.errstate`, and the user's own NumPy code keeps its
     warnings. `watch(entry, g, gradients)`, if any, sees what each VJP gave. Anomaly detection replaces both.
     `vjp(entry, g, create_graph)`, if any, stands in for how VJPs run; the profiler replaces it, and `quiet`.
+    `complete(leaf, g)`, if any, sees a leaf's gradient as soon as nothing more can come to it: past the entry
+    whose index stands beside the leaf in the list `complete.due(entries)`, the next at its end.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,7 @@ class _Mode(threading.local):
         self.run: Callable[..., Any] = self.quiet
         self.watch: Callable[..., Any] | None = None
         self.vjp: Callable[..., Any] | None = None
+        self.complete: Any = None
 
 
 mode = _Mode()

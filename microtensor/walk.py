@@ -7,7 +7,7 @@ each entry only after all of its gradients have arrived. That is the whole topol
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -56,13 +56,29 @@ class _Arrivals(dict[Any, list[Any]]):
         self[node][0].append((later.keywords["index"], later.args[0]))
         return None
 
-    def settle(self, retained: list[tuple[Any, Any]] | None) -> None:
-        """What never left: leaves, whose pieces are joined and whose hooks run."""
-        for leaf, waiting in self.items():
+    def settle(self, leaves: Iterable[Any], found: dict[Any, list[Any]], retained: Any) -> None:
+        """Leaves that nothing more comes to: pieces are joined, and hooks run."""
+        for leaf in leaves:
+            found[leaf] = waiting = self[leaf]
             if type(waiting[0]) is Pieces:
                 waiting[:] = waiting[0].joined(leaf.array)
             if retained is not None and getattr(leaf, "hooks", None) is not None:
                 waiting[:] = leaf.hooks(waiting[0], leaf, engine.make, retained), False
+
+    def telling_pop(self, found: dict[Any, list[Any]], retained: Any) -> Callable[[Any], tuple[int, Entry]]:
+        """A heappop that tells mode.complete of the leaves which no entry from the one it gives on uses."""
+        due = mode.complete.due(entry for _, entry in self.heap)
+
+        def pop(heap: Any) -> tuple[int, Entry]:
+            newest = heappop(heap)
+            while due and due[-1][0] > newest[1].index:
+                leaf = due.pop()[1]
+                if leaf in self:
+                    self.settle([leaf], found, retained)
+                    mode.complete(leaf, self.pop(leaf)[0])
+            return newest  # type: ignore[no-any-return]
+
+        return pop
 
 
 def walk(
@@ -88,9 +104,10 @@ def walk(
     heap, add, free = arrivals.heap, arrivals.add, not (retain_graph or create_graph)
     found: dict[Any, list[Any]] = {}
     watch, tensor, gradients_of = mode.watch, engine.Tensor, mode.vjp or _gradients_of
+    pop = heappop if mode.complete is None else arrivals.telling_pop(found, retained)
     with _recording if create_graph else _not_recording, np.errstate(all="ignore"):
         while heap:
-            entry = heappop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
+            entry = pop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
             g = arrivals.pop(entry)[0]
             if type(g) is Pieces:
                 g = g.joined(entry)[0]
@@ -122,8 +139,7 @@ def walk(
                         add(node, *_fit(entry, node, gradient))
             if free and entry.op.keeps_arrays:
                 entry.saved = None
-        arrivals.settle(retained)
-    found.update(arrivals)
+        arrivals.settle(arrivals, found, retained)
     return [(node, g, ours) for node, (g, ours) in found.items() if wanted is None or node in goals]
 
 

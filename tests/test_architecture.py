@@ -197,12 +197,13 @@ def lines_of_code(path: Path) -> int:
 def test_the_evening_path_is_read_in_an_evening():
     path = [ROOT / "microtensor" / f"{name}.py" for name in EVENING]
     path += [ROOT / "models" / f"{name}.py" for name in ("attention", "transformer")]
-    assert sum(map(lines_of_code, path)) <= 2125  # 6 lines more say what each head is in a drawing
+    # 6 lines say what each head is in a drawing, 13 when a leaf's gradient is complete
+    assert sum(map(lines_of_code, path)) <= 2138
 
 
 # Lines of code that each room may have. What a room gains it pays for by becoming simpler, or says why here.
 ROOMS = {
-    "": 2085,  # engine, walk, tensor, what makes and lists tensors; 45 lines of it are speed (operators)
+    "": 2094,  # engine, walk, tensor, what makes and lists tensors; 45 lines of it are speed (operators)
     "data": 783,  # small tasks 110, texts 23
     "kernels": 2727,  # attention 650, products 610, rows 280: vector code stands twice (Python, LLVM)
     "methods": 1536,  # PyTorch's names: the interface alone is as large as the engine
@@ -211,7 +212,9 @@ ROOMS = {
     "optim": 688,
     "profiler": 430,
     "testing": 710,  # with the golden pack's checker (119)
-    "train": 1470,  # a run is never lost: files, locks, logs, resuming; the best one, curves, the op of a NaN
+    # a run is never lost: files, locks, logs, resuming; the best one, curves, the op of a NaN; and 434 lines
+    # for the ranks of a parallel run: buckets of gradients, shares of a batch, who is gone
+    "train": 1904,
     "utils": 10,
     "viz": 2450,  # attention maps 230, trees of searches 120
 }
