@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from microtensor.train import load_checkpoint, tune_allocator
+from microtensor.train import load_checkpoint, tune_allocator, world
 
 
 class Job:
@@ -67,6 +67,8 @@ class Job:
     def run(self, work: Callable[[argparse.Namespace], None]) -> int:
         """0 if all went well, 1 for what the user can mend, 130 after Ctrl-C, 143 after SIGTERM."""
         options = self.parser.parse_args()
+        if not world().is_writer:
+            sys.stdout = None  # of several ranks one speaks
         tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
         try:
             self.settle(options)

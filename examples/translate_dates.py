@@ -3,6 +3,7 @@
     python examples/translate_dates.py                          # about a minute of training on 2 cores
     python examples/translate_dates.py --resume                 # go on after Ctrl-C, or just look again
     python examples/translate_dates.py --resume --text "3 mars 1998"
+    mpirun --bind-to none -n 2 python examples/translate_dates.py           # the same, by two processes
 
 "mercredi 4 mars 1998" is read character by character by the encoder; the decoder writes "1998-03-04", each
 character in view of the whole source. The dates it is tested on were never shown to it in any language.
@@ -194,6 +195,8 @@ def run(options: argparse.Namespace) -> None:
     print("the first step takes longer: kernels are loaded or, the first time, compiled (half a minute)")
     start = time.perf_counter()
     (trainer.resume if options.resume else trainer.fit)()
+    if not trainer.world.is_writer:
+        return
     print(f"trained to step {trainer.step} in {time.perf_counter() - start:.0f} s (evaluation included)")
     print(f"exact match on {n_test} held-out dates: {100 * exact_match(model, corpus, n_test):.1f} %")
     if options.smoke:

@@ -216,7 +216,8 @@ def _threads_from_environment() -> int:
     limit: int = _config.NUMBA_NUM_THREADS
     text = os.environ.get("MICROTENSOR_NUM_THREADS", "").strip()
     if not text:
-        return limit
+        ranks = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1"))  # of an MPI run, on this machine
+        return limit if ranks == 1 else max(1, min(limit, (os.cpu_count() or 1) // ranks))
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(
             f"MICROTENSOR_NUM_THREADS: {text!r} is no number of threads; set it to 1 or more, or unset it"

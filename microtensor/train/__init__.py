@@ -4,6 +4,7 @@ from microtensor.train.allocator import peak_memory, tune_allocator
 from microtensor.train.checkpoint import Checkpoint, save_checkpoint
 from microtensor.train.folder import load_checkpoint
 from microtensor.train.interrupt import Stopped
+from microtensor.train.parallel import World, world
 from microtensor.train.plot import plot_history
 from microtensor.train.serialize import load, save
 from microtensor.train.trainer import Trainer
@@ -12,6 +13,7 @@ __all__ = [
     "Checkpoint",
     "Stopped",
     "Trainer",
+    "World",
     "load",
     "load_checkpoint",
     "peak_memory",
@@ -19,4 +21,5 @@ __all__ = [
     "save",
     "save_checkpoint",
     "tune_allocator",
+    "world",
 ]

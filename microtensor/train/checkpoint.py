@@ -13,9 +13,9 @@ from typing import Any
 from microtensor.nn import Module
 from microtensor.tensor import Tensor
 from microtensor.train.generators import Generators, get_state, named_generators, random_faults, set_state
-from microtensor.train.serialize import Path, check_storable, load, save
+from microtensor.train.serialize import Path, check_storable, digest, load, save
 
-__all__ = ["Checkpoint", "check_checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "check_checkpoint", "load_checkpoint", "save_checkpoint", "state_digests"]
 
 VERSION = 1  # of what a checkpoint holds; the file's layout has a version of its own
 
@@ -134,15 +134,20 @@ def check_checkpoint(
     check_storable(_content(model, optimizer, scheduler, loader, step, generators, config, extra))
 
 
+def state_digests(*objects: Any, **named: Any) -> dict[str, str]:
+    """For each part of what `save_checkpoint` would write, a checksum."""
+    return {name: digest(part) for name, part in _content(*objects, **named).items()}
+
+
 def _content(
     model: Module,
     optimizer: Any,
-    scheduler: Any,
-    loader: Any,
-    step: int,
-    generators: Any,
-    config: Any,
-    extra: Any,
+    scheduler: Any = None,
+    loader: Any = None,
+    step: int = 0,
+    generators: Any = None,
+    config: Any = None,
+    extra: Any = None,
 ) -> dict[str, Any]:
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         config = dataclasses.asdict(config)

@@ -21,7 +21,7 @@ from microtensor.tensor import as_tensor
 from microtensor.train.files import replace_file
 from microtensor.train.packing import DTYPES, Packer, Unpacker
 
-__all__ = ["DamagedFileError", "Path", "check_storable", "load", "save"]
+__all__ = ["DamagedFileError", "Path", "check_storable", "digest", "load", "save"]
 
 Path = str | os.PathLike[str]
 
@@ -61,6 +61,11 @@ def save(obj: Any, path: Path) -> None:
     structure, arrays = _packed(obj)
     ours = {"version": VERSION, "sha256": _digest(structure, arrays), "structure": structure}
     replace_file(path, _pieces(arrays, {"microtensor": json.dumps(ours)}))
+
+
+def digest(obj: Any) -> str:
+    """SHA-256 of what `save` would write of this object."""
+    return _digest(*_packed(obj))
 
 
 def check_storable(obj: Any) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 from microtensor.anomaly import detect_anomaly
 from microtensor.listing import kept_bytes, reachable
-from microtensor.mode import no_grad
 from microtensor.nn import Module
 from microtensor.nn.utils import clip_grad_norm_
 from microtensor.tensor import Tensor
 from microtensor.train.generators import Generators, get_state, named_generators, set_state
+from microtensor.train.parallel import world
 from microtensor.train.stream import BatchStream
 
 __all__ = ["Step", "parameters_of", "said"]
@@ -35,7 +35,7 @@ class Step:
         self.number, self.model, self.loss_fn = number, model, loss_fn
         self.loss = self.grad_norm = math.nan
         self.tokens = self.bytes_kept = 0
-        self._generators = named_generators(generators)
+        self._generators, self._world = named_generators(generators), world()
         self._begun: list[tuple[Any, dict[str, Any]]] = []  # each batch, and the random states it began with
         self._counts: set[bool] = set()  # whether loss_fn counted the tokens of a batch
 
@@ -45,10 +45,13 @@ class Step:
         How many tokens the later batches have is not known yet, so each counts as if all had the number of
         the first; only if they have not are the gradients of what is stepped corrected, once.
         """
-        total, seen, first = 0.0, 0, 0
-        for _ in range(accumulate):
-            self._begun.append((next(batches), self._random_states()))
-            loss, n = self._run(self._begun[-1][0])
+        total = seen = first = 0.0
+        for i in range(accumulate):
+            batch, part = self._world.share(batches)
+            with self._world.own_random():
+                self._begun.append((batch, self._random_states()))
+                loss, count = self._run(batch)
+            n = count * (part if self._counts == {False} else part > 0)
             if not n:
                 continue  # a mean over nothing counts for nothing; it may be NaN
             value, first, seen = float(loss.item()), first or n, seen + n
@@ -56,18 +59,16 @@ class Step:
             if measure and loss.grad_fn is not None:
                 self.bytes_kept = max(self.bytes_kept, sum(kept_bytes(reachable(loss.grad_fn))))
             share, total = n / (first * accumulate), total + value * (n / first)
-            (loss if share == 1.0 else loss * share).backward()
+            loss = loss if share == 1.0 else loss * share
+            self._world.backward(loss, stepped, first * accumulate, last=i == accumulate - 1)
+        mean = total / (seen / first) if seen else math.nan
+        self.loss, seen = self._world.average(stepped, mean, seen, first * accumulate)
         if not seen:
             raise ValueError(
                 f"Trainer: loss_fn counted 0 tokens in all of step {self.number}, which so has no gradient; "
                 f"have train_loader leave out batches without tokens"
             )
-        self.loss, self.tokens = total / (seen / first), seen if self._counts == {True} else 0
-        if seen != first * accumulate:
-            with no_grad():
-                for p in stepped:
-                    if p.grad is not None:
-                        p.grad.mul_(first * accumulate / seen)
+        self.tokens = int(seen) if self._counts == {True} else 0
 
     def clip(self, stepped: list[Tensor], grad_clip: float | None) -> None:
         """Scale the gradients to a norm of at most grad_clip; with None, only see that they are finite."""

@@ -17,12 +17,13 @@ import numpy as np
 
 from microtensor.nn import Module
 from microtensor.train.allocator import peak_memory
-from microtensor.train.checkpoint import Checkpoint, check_checkpoint, save_checkpoint
+from microtensor.train.checkpoint import Checkpoint, check_checkpoint, save_checkpoint, state_digests
 from microtensor.train.evaluation import Best, best_state, evaluated
 from microtensor.train.files import explaining
 from microtensor.train.folder import CheckpointFolder, load_marked, mark_of
 from microtensor.train.generators import Generators
 from microtensor.train.interrupt import Interrupt, Stopped
+from microtensor.train.parallel import world
 from microtensor.train.report import Meter, Report, prepare_log
 from microtensor.train.serialize import Path
 from microtensor.train.step import Step, parameters_of
@@ -58,6 +59,12 @@ class Trainer:
 
     Ctrl-C and SIGTERM let the step in progress finish, write a checkpoint and raise `Stopped`, a
     KeyboardInterrupt that says how to go on; a second one stops at once, and the last checkpoint stays.
+
+    Under mpirun, `world` are the ranks, and each computes its share of each batch: axis 0 of its tensors is
+    divided. All must draw the same batches. To rounding, the run is that of one process, but for dropout,
+    which has other masks for each number of ranks. loss_fn gets a share and is weighted by its n_tokens, or
+    by rows if it counts none. evaluate and callbacks run on every rank; one writes (`world.is_writer`). What
+    one rank stops all stop. When one is gone, RuntimeError on the others says which.
 
     Raises: ValueError for impossible numbers; RuntimeError when the loss or the gradient is not finite: it
     names the step and, from running that step again with anomaly detection, the op and the line.
@@ -114,6 +121,7 @@ class Trainer:
         self._saved_mark: Any = None  # tells that file from another one of its name
         self._trim_due = False  # the log may have lines beyond the step that was loaded
         self._stopping = False
+        self.world = world()  # the ranks of a parallel run
 
     # --- what a user calls ----------------------------------------------------------------------------------
 
@@ -138,16 +146,23 @@ class Trainer:
         self.model.train()
         with Interrupt() as interrupt:
             try:
-                with Report(self.max_steps, self.step, log=self.log, progress=self.progress) as report:
-                    while not (self._over() or self._stopping or interrupt.requested):
-                        self._train_step()
-                        self._after_step(report)
-                if self.checkpoints is not None and not self._is_saved(self.checkpoints):
-                    self.save()
+                with self.world.running(self._way_on):
+                    self.world.check_equal(lambda: state_digests(self.model, self.optimizer, **self._rest()))
+                    with self._report() as report:
+                        while not self.world.any(self._over() or self._stopping or interrupt.requested):
+                            self._train_step()
+                            self._after_step(report)
+                    if self.checkpoints is not None and not self._is_saved(self.checkpoints):
+                        self.save()
+                    stopped = self.world.any(interrupt.requested)
             except KeyboardInterrupt:
                 raise Stopped(self._farewell(), interrupt.number) from None
-        if interrupt.requested:
+        if stopped:
             raise Stopped(self._farewell(), interrupt.number)
+
+    def _report(self) -> Report:
+        log, progress = (self.log, self.progress) if self.world.is_writer else (None, False)
+        return Report(self.max_steps, self.step, log=log, progress=progress)
 
     def _is_saved(self, folder: CheckpointFolder) -> bool:
         return self._saved_step == self.step and self._saved == folder.path_at(self.step)
@@ -205,10 +220,14 @@ class Trainer:
         self._refuse_nonfinite()
         with self._own_folder():
             path = folder.path_at(self.step, kind)
-            with explaining(f"Trainer: {path!r} could not be written", f"make room for it; {self._kept()}"):
-                save_checkpoint(path, self.model, self.optimizer, **self._rest())
+            if self.world.is_writer:
+                with explaining(
+                    f"Trainer: {path!r} could not be written", f"make room for it; {self._kept()}"
+                ):
+                    save_checkpoint(path, self.model, self.optimizer, **self._rest())
             self._saved, self._saved_step, self._saved_mark = path, self.step, mark_of(path)
-            folder.prune(path)
+            if self.world.is_writer:
+                folder.prune(path)
         return path
 
     def stop(self) -> None:
@@ -295,7 +314,7 @@ class Trainer:
     @contextlib.contextmanager
     def _own_folder(self) -> Iterator[None]:
         """No other process writes checkpoints here inside the block, and those that are here are ours."""
-        if self.checkpoints is None:
+        if self.checkpoints is None or not self.world.is_writer:
             yield
             return
         with self.checkpoints.writable() as new:
@@ -313,6 +332,9 @@ class Trainer:
         """Find out before training what would go wrong after it."""
         if self.checkpoints is not None:
             check_checkpoint(self.model, self.optimizer, **self._rest())
+        if not self.world.is_writer:
+            return
+        if self.checkpoints is not None:
             self.checkpoints.sweep()
             self.checkpoints.set_damaged_aside()
         if self.log is not None:
@@ -329,6 +351,13 @@ class Trainer:
 
     def _farewell(self) -> str:
         return f"Trainer: stopped after step {self.step}; {self._kept()}"
+
+    def _way_on(self) -> str:
+        """How another run goes on where this one breaks off, by what is on the disk: all ranks may ask."""
+        newest = None if self.checkpoints is None else self.checkpoints.newest()
+        if newest is None:
+            return "nothing is saved; start again"
+        return f"{newest!r} is kept; go on with resume(), with any number of ranks"
 
     def _kept(self) -> str:
         if self._saved is None:
