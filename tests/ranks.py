@@ -55,7 +55,7 @@ def loss_of(model, batch):
     return F.cross_entropy(model(x, flag), target), int((target != -100).sum())
 
 
-def trainer(folder, steps=STEPS, dropout=0.0, **options):
+def trainer(folder, steps=STEPS, dropout=0.0, progress=True, **options):
     """Uneven batches in a shuffled order, unequal counts, accumulation, clipping and momentum, in float64."""
     mt.manual_seed(3)
     model, dataset = Net(dropout), data()
@@ -70,7 +70,7 @@ def trainer(folder, steps=STEPS, dropout=0.0, **options):
         checkpoint=folder,
         checkpoint_every=MIDDLE,
         log_every=1,
-        progress=True,
+        progress=progress,
     )
 
 

@@ -4,9 +4,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ from hypothesis import strategies as st
 import microtensor as mt
 from microtensor import nn, train
 from microtensor.mode import Block
-from microtensor.train import buckets, parallel
+from microtensor.train import buckets, parallel, peers, step, trainer
+from microtensor.train.process import Process, this_process
 
 ROOT = Path(__file__).resolve().parent.parent
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -258,6 +261,167 @@ def test_mpirun_without_mpi4py_says_what_to_install(monkeypatch):
             train.world()
     finally:
         parallel.world.cache_clear()
+
+
+class Double:
+    """MPI and its communicator for rank 0 of two: rank 1 does as rank 0, and says what is in inbox."""
+
+    IN_PLACE, ANY_SOURCE, ANY_TAG, BYTE = range(4)
+    rank, size = 0, 2
+
+    def __init__(self):
+        self.inbox, self.sent, self.aborted, self.finalized, self.ready = [], [], None, False, True
+        self.Request = self
+
+    def Dup(self):
+        return self
+
+    def Iallgather(self, mine, everyone):
+        everyone[:] = mine
+
+    def Iallgatherv(self, mine, everyone):
+        everyone[0][:] = np.tile(mine, 2)
+
+    def Ibcast(self, array):
+        return self
+
+    def Iallreduce(self, _, array):
+        array *= 2
+        if array.dtype == np.float64 and array.size == 4:  # totals, and the checksum of each rank's batch
+            array[2:] = array[2] / 2
+        return self
+
+    def Test(self):
+        return True
+
+    def Testall(self, requests):
+        return self.ready
+
+    def Waitall(self, requests):
+        self.finalized = True
+
+    def Isend(self, text, rank, tag):
+        self.sent.append((rank, tag, json.loads(text.tobytes())))
+
+    def Status(self):
+        return SimpleNamespace(source=1, tag=self.inbox[0][0] if self.inbox else 0, Get_count=self.count)
+
+    def count(self, _):
+        return len(json.dumps(self.inbox[0][1]))
+
+    def Improbe(self, source, tag, status):
+        status.tag = self.inbox[0][0] if self.inbox else 0
+        return self if self.inbox else None
+
+    def Recv(self, text):
+        text[:] = np.frombuffer(json.dumps(self.inbox.pop(0)[1]).encode(), np.uint8)
+
+    def Is_finalized(self):
+        return self.finalized
+
+    def Abort(self, code):
+        self.aborted = self.finalized = True
+
+
+@pytest.fixture
+def double(monkeypatch):
+    monkeypatch.setattr(peers.atexit, "register", lambda function: None)
+    monkeypatch.setattr(peers, "LOOK", 0.0)
+    monkeypatch.setattr(peers, "PATIENCE", 0.0)
+    return Double()
+
+
+def test_a_rank_whose_double_computes_the_same_gets_its_own_gradients(double, monkeypatch):
+    cut = [parallel._rows(B, 0, 2)[0] for B in (ranks.BATCH, 1)]  # what rank 0 gets
+
+    def counted(model, batch):
+        return ranks.uncounted(model, batch), len(batch[0])
+
+    def alone_on_its_share(model, batch):
+        return counted(model, [t[cut[len(t) == 1]] for t in batch])
+
+    of_two = parallel._Ranks(double, double)
+    for module in (step, trainer):
+        monkeypatch.setattr(module, "world", lambda: of_two)
+    both = ranks.trainer(None, dropout=0.3, progress=False, loss_fn=counted)
+    found = {"history": both.fit(), "weights": ranks.weights(both)}
+    monkeypatch.undo()
+    one = ranks.trainer(None, dropout=0.3, progress=False, loss_fn=alone_on_its_share)
+    same({"history": one.fit(), "weights": ranks.weights(one)}, found)
+    assert both.world.seconds > 0
+
+
+def gone(other):
+    other._here[1] = Process(this_process().host, 2**31 - 1, "")
+
+
+def failed(other):
+    other._news.inbox.append((peers.FAILED, {"rank": 1, "why": "failed with ValueError: no"}))
+
+
+def left(other):
+    other._news.inbox.append((peers.LEAVING, {}))
+
+
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        (
+            gone,
+            r"rank 1 of 2 is gone \(its process \d+ was killed, or ended at once\), so rank 0 ends; call it",
+        ),
+        (failed, "rank 1 of 2 failed with ValueError: no, so rank 0 ends; call it"),
+        (left, "rank 1 of 2 came to its end while others were training, so rank 0 ends; call it"),
+    ],
+)
+def test_who_waits_learns_that_another_is_gone(double, end, says):
+    other = peers.Peers(double, double)
+    double.ready = False
+    end(other)
+    with pytest.raises(RuntimeError, match=says), other.watched(lambda: "call it"):
+        other.wait([])
+    assert [(rank, tag) for rank, tag, _ in double.sent] == [(1, peers.FAILED)]
+    with pytest.raises(RuntimeError, match="start mpirun again"), other.watched(lambda: ""):
+        pass
+    other._leave()
+    assert double.aborted
+
+
+def test_sigterm_is_for_its_handler_if_all_are_there_and_else_ends_the_wait(double):
+    other, heard = peers.Peers(double, double), []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        with other.watched(lambda: ""):
+            signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM]
+        gone(other)
+        with pytest.raises(RuntimeError, match="rank 1 of 2 is gone"), other.watched(lambda: ""):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_at_its_end_a_rank_waits_for_the_others_and_does_not_abort(double):
+    other = peers.Peers(double, double)
+    left(other)
+    other._leave()
+    assert double.sent == [(1, peers.LEAVING, {})]
+    assert double.finalized
+    assert double.aborted is None
+    other._leave()  # MPI has ended: nothing more to say
+    assert len(double.sent) == 1
+
+
+def test_batches_and_states_that_differ_are_errors(double):
+    both = parallel._Ranks(double, double)
+    with pytest.raises(ValueError, match=r"shapes \[\(3,\), \(2,\)\], which cannot be divided among 2 ranks"):
+        both.share(iter([(mt.ones(3), mt.ones(2))]))
+    texts = np.frombuffer(b'{"model": "a"}{"model": "b"}', np.uint8)
+    double.Iallgatherv = lambda mine, everyone: np.copyto(everyone[0], texts)
+    with pytest.raises(RuntimeError, match="model of rank 1 and rank 0 differ"):
+        both.check_equal(lambda: {"model": "a"})
+    assert both.any(True)
+    assert not both.any(False)
 
 
 class Comm:
