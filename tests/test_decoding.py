@@ -243,6 +243,14 @@ def test_greedy_decoding_is_generation_at_temperature_zero(seed):
     assert greedy_decode(translator(), src, 0).shape == (3, 0)
 
 
+@pytest.mark.parametrize("make", [translator, gpt])
+def test_decoding_leaves_dropout_out(make):
+    model, src = make(dropout=0.5).train(), tokens(0, 3, 7, 2, 4)
+    model_off = make(dropout=0.0)
+    for decode in (greedy_decode, lambda m, x: beam_search(m, x, max_len=5).ids):
+        assert decode(model, src).tolist() == decode(model_off, src).tolist()
+
+
 def test_a_source_is_encoded_once_and_every_position_is_read_once():
     model, lengths = translator(), []
     model.encoder.register_forward_hook(lambda *_: lengths.append("source"))

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import microtensor as mt
+
 ROOT = Path(__file__).resolve().parent.parent
 JOB = ROOT / "examples" / "translate_dates.py"
 
@@ -40,6 +42,22 @@ def test_the_main_job_trains_translates_and_draws(finished):
     assert "'3 mars 1998' is read as" in done.stdout
     assert "'4.5.2001' is read as" in done.stdout
     assert "Warning" not in done.stderr
+
+
+def test_the_loss_asks_for_the_next_character(monkeypatch):
+    monkeypatch.syspath_prepend(str(JOB.parent))
+    from translate_dates import loss_of
+
+    def sure(of):
+        return lambda src, tgt: mt.nn.functional.one_hot(of(tgt), 20).double() * 100
+
+    batch = (mt.ones(2, 3, dtype=mt.long), mt.arange(1, 13).expand(2, 12))
+    right, n = loss_of(sure(lambda shown: shown + 1), batch)
+    repeating, _ = loss_of(sure(lambda shown: shown), batch)
+    # of label smoothing's 0.1, 0.095 is spread over what the model gives e⁻¹⁰⁰
+    assert right.item() == pytest.approx(9.5)
+    assert repeating.item() == pytest.approx(9.5 + 90)
+    assert n == 6 + 22
 
 
 def test_a_finished_run_resumes_to_look_again(finished):

@@ -96,6 +96,15 @@ def test_train_and_eval_reach_everything_below():
     assert all(m.training for m in net.train().modules())
 
 
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_divides_what_it_keeps_by_the_chance_to_be_kept(p):
+    mt.manual_seed(0)
+    y = nn.functional.dropout(mt.ones(10_000), p)
+    np.testing.assert_allclose(np.unique(y.numpy()), [0.0, 1 / (1 - p)], rtol=1e-6)
+    # five standard deviations of a mean of 10,000 that have variance p/(1 − p)
+    assert y.mean().item() == pytest.approx(1.0, abs=5 * math.sqrt(p / (1 - p) / 10_000))
+
+
 def test_a_training_step_gives_every_parameter_a_gradient_and_zero_grad_takes_it():
     net = Net()
     (net(mt.tensor(np.eye(3, dtype=np.float32))) * mt.arange(4.0)).sum().backward()

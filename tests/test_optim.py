@@ -35,6 +35,22 @@ def test_adamw_with_a_zero_gradient_only_decays():
     assert not optimizer.state[p]["exp_avg"].any()
 
 
+def test_adam_is_the_algorithm_of_its_paper(rng):
+    """Kingma & Ba 2015, Algorithm 1, a number at a time: the means start at 0 and are corrected for it."""
+    p, lr, beta1, beta2, eps = leaf(rng.normal(size=3)), 0.1, 0.8, 0.95, 1e-3
+    w, m, v = p.tolist(), [0.0] * 3, [0.0] * 3
+    optimizer = optim.Adam([p], lr, (beta1, beta2), eps)
+    for t in range(1, 6):
+        gradient = rng.normal(size=3)
+        give(p, gradient)
+        optimizer.step()
+        for i, g in enumerate(gradient):
+            m[i] = beta1 * m[i] + (1 - beta1) * g
+            v[i] = beta2 * v[i] + (1 - beta2) * g * g
+            w[i] -= lr * m[i] / (1 - beta1**t) / (math.sqrt(v[i] / (1 - beta2**t)) + eps)
+        np.testing.assert_allclose(p.tolist(), w, rtol=1e-12)
+
+
 def test_adam_weight_decay_is_part_of_the_gradient():
     p = leaf([10.0])
     optimizer = optim.Adam([p], lr=0.1, weight_decay=0.5)

@@ -384,6 +384,15 @@ def test_random_functions_have_their_moments(rng):
     assert sorted(mt.randperm(100).tolist()) == list(range(100))
 
 
+def test_variances_divide_by_one_less_than_there_are_unless_told_otherwise():
+    x = mt.tensor([[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]])  # Σ (x − μ)² is 14 and 6
+    assert x.var(1).tolist() == [7.0, 3.0]
+    assert x.var(1, unbiased=False).tolist() == pytest.approx([14 / 3, 2.0])
+    assert x.var(1, correction=2).tolist() == [14.0, 6.0]
+    assert x.std(1).tolist() == pytest.approx([math.sqrt(7), math.sqrt(3)])
+    assert mt.var(x).item() == pytest.approx(np.var(x.numpy(), ddof=1))
+
+
 def test_what_joins_nothing_has_the_dtype_of_all():
     empty = mt.zeros(0, dtype=mt.uint8)
     assert mt.cat([empty, mt.zeros(0)]).dtype == mt.float32
