@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import sys
@@ -93,3 +94,11 @@ class Job:
 def checkpoints(options: argparse.Namespace) -> list[Path]:
     """Those in --out, the newest last; none before --out is settled."""
     return sorted(options.out.glob("step-*.safetensors")) if options.out else []
+
+
+def config_of(kept: list[Path]) -> dict[str, Any]:
+    """The config of the newest checkpoint that is whole; the trainer goes on from that, too, and says so."""
+    for path in reversed(kept[1:]):
+        with contextlib.suppress(ValueError):
+            return dict(load_checkpoint(path).config or {})
+    return dict(load_checkpoint(kept[0]).config or {})

@@ -81,6 +81,19 @@ def test_char_gpt_resumed_ends_with_the_same_bits_and_words(written):
     assert "\nÖl" in again
 
 
+def test_a_damaged_checkpoint_is_passed_over(written, tmp_path):
+    shutil.copytree(written[0] / "run", tmp_path / "run")
+    last = tmp_path / "run" / "step-00000020.safetensors"
+    whole = load_file(last)
+    last.write_bytes(last.read_bytes()[:-9])
+    with pytest.warns(
+        UserWarning, match=r"0020\.safetensors' is damaged .*; going on from .* of step 18"
+    ):
+        status, _, stderr = char_gpt("--resume", "--out", tmp_path / "run", "--length", 1)
+    assert status == 0, stderr
+    assert all(np.array_equal(whole[name], t) for name, t in load_file(last).items())
+
+
 def test_the_loss_of_char_gpt_is_that_of_every_block_of_the_last_tenth(written):
     folder, stdout = written
     chars = sorted(set(TEXT))
