@@ -29,9 +29,11 @@ class GPTConfig:
     """The sizes of a GPT; the defaults are GPT-2's smallest (its 50,257 tokens rounded up to 64 · 786).
 
     block_size: the longest sequence, in tokens. bias: in Linear and LayerNorm, as in GPT-2. gelu: "tanh", as
-    GPT-2 has it, or "none", the exact one. eps: LayerNorm's.
+    GPT-2 has it, or "none", the exact one. eps: LayerNorm's. init_std: the standard deviation of new weights;
+    GPT-2's suits its widths of 768 and more, a width of 128 learns far faster from 0.02 · √(768/128) ≈ 0.05.
 
-    Source: nanoGPT's GPTConfig. Differs: gelu and eps are not fixed, for checkpoints that have others.
+    Source: nanoGPT's GPTConfig. Differs: gelu and eps are not fixed, for checkpoints that have others, nor is
+    init_std.
     """
 
     block_size: int = 1024
@@ -43,6 +45,7 @@ class GPTConfig:
     bias: bool = True
     gelu: str = "tanh"
     eps: float = 1e-5
+    init_std: float = 0.02
 
 
 class CausalSelfAttention(nn.Module):
@@ -130,7 +133,8 @@ class GPT(nn.Module):
     Called as (idx, targets=None) → (logits, loss); targets of −1 do not count.
     Shapes: idx and targets (B, T) → logits (B, T, V) and the mean cross entropy; without targets the logits
     (B, 1, V) of the last position, and None.
-    Raises: ValueError for a sequence longer than block_size, or n_embd that n_head does not divide.
+    Raises: ValueError for a sequence longer than block_size, n_embd that n_head does not divide, or a negative
+    init_std.
     Source: Radford et al. 2019, §2.3; names, initialisation and interface of nanoGPT.
     """
 
@@ -151,14 +155,17 @@ class GPT(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """N(0, 0.02²); what is added to the residual stream smaller, by the √ of how often (GPT-2, §2.3)."""
+        """N(0, std²); what is added to the residual stream smaller, by the √ of how often (GPT-2, §2.3)."""
+        std = self.config.init_std
+        if not 0 <= std < math.inf:
+            raise ValueError(f"GPT: init_std is {std}; make it 0 or more, and finite")
         for name, parameter in self.named_parameters():
             if name.endswith("c_proj.weight"):
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * self.config.n_layer))
+                nn.init.normal_(parameter, std=std / math.sqrt(2 * self.config.n_layer))
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
             elif "ln_" not in name:
-                nn.init.normal_(parameter, std=0.02)
+                nn.init.normal_(parameter, std=std)
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], *, dropout: float = 0.0) -> GPT:

@@ -86,9 +86,7 @@ def test_a_damaged_checkpoint_is_passed_over(written, tmp_path):
     last = tmp_path / "run" / "step-00000020.safetensors"
     whole = load_file(last)
     last.write_bytes(last.read_bytes()[:-9])
-    with pytest.warns(
-        UserWarning, match=r"0020\.safetensors' is damaged .*; going on from .* of step 18"
-    ):
+    with pytest.warns(UserWarning, match=r"0020\.safetensors' is damaged .*; going on from .* of step 18"):
         status, _, stderr = char_gpt("--resume", "--out", tmp_path / "run", "--length", 1)
     assert status == 0, stderr
     assert all(np.array_equal(whole[name], t) for name, t in load_file(last).items())
@@ -123,6 +121,7 @@ def test_the_loss_of_char_gpt_is_that_of_every_block_of_the_last_tenth(written):
         (["--text", "text.txt", "--heads", "5"], "n_embd 32 is not divisible by n_head 5"),
         (["--text", "text.txt", "--batch", "0"], "--batch is 0; give at least 1"),
         (["--text", "text.txt", "--dropout", "1.5"], "1.5"),
+        (["--text", "text.txt", "--init_std", "-1"], "GPT: init_std is -1.0; make it 0 or more"),
         (["--text", "text.txt", "--lr", "-1"], "lr is -1.0; make it 0 or more"),
         (["--resume", "--out", "run", "--text", "other.txt"], "was begun with another text, "),
         (["--resume", "--out", "run", "--width", "64"], "has 32; leave --width out"),

@@ -37,10 +37,11 @@ def test_names_and_sizes_are_those_of_nanogpt():
     assert nano.get_num_params() == 65 * 128 + 4 * (12 * 128 * 128 + 2 * 128) + 128
 
 
-def test_initialisation_is_that_of_gpt2():
-    model = GPT(GPTConfig(block_size=32, vocab_size=99, n_layer=8, n_head=4, n_embd=64))
+@pytest.mark.parametrize("options", [{}, {"init_std": 0.05}])
+def test_initialisation_is_that_of_gpt2(options):
+    model = GPT(GPTConfig(block_size=32, vocab_size=99, n_layer=8, n_head=4, n_embd=64, **options))
     for name, p in model.named_parameters():
-        std = 0.02 / math.sqrt(16) if name.endswith("c_proj.weight") else 0.02
+        std = options.get("init_std", 0.02) / (math.sqrt(16) if name.endswith("c_proj.weight") else 1)
         if name.endswith("bias"):
             assert not p.any()
         elif "ln_" in name:
