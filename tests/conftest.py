@@ -29,7 +29,7 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("quick", max_examples=10, derandomize=True, **_COMMON)
 settings.register_profile("dev", max_examples=25, **_COMMON)
 settings.register_profile("ci", max_examples=50, derandomize=True, **_COMMON)
-settings.register_profile("deep", max_examples=2000, **_COMMON)
+settings.register_profile("deep", max_examples=2000, derandomize=False, **_COMMON)  # also where CI is set
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
