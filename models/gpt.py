@@ -133,7 +133,7 @@ class GPT(nn.Module):
     Called as (idx, targets=None) → (logits, loss); targets of −1 do not count.
     Shapes: idx and targets (B, T) → logits (B, T, V) and the mean cross entropy; without targets the logits
     (B, 1, V) of the last position, and None.
-    Raises: ValueError for a sequence longer than block_size, n_embd that n_head does not divide, or a negative
+    Raises: ValueError for a sequence longer than block_size, n_embd that n_head does not divide, a negative
     init_std.
     Source: Radford et al. 2019, §2.3; names, initialisation and interface of nanoGPT.
     """
