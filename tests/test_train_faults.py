@@ -206,6 +206,17 @@ def test_the_best_checkpoint_serves_where_the_last_ones_are_damaged(tmp_path, wh
     assert losses(tmp_path) == whole[1]
 
 
+def test_the_own_folder_may_be_named_too_and_what_is_no_file_is_passed_over(tmp_path, whole):
+    build(checkpoint=tmp_path, checkpoint_every=4, max_steps=8).fit()
+    flip(tmp_path / "step-00000008.safetensors")
+    (tmp_path / "step-00000009.safetensors").symlink_to(tmp_path / "gone")
+    (tmp_path / "step-00000010.safetensors").mkdir()
+    trainer = build(checkpoint=tmp_path)
+    with pytest.warns(UserWarning, match=r"no file .*00010.*no file .*00009.*00008.*; going on from .*00004"):
+        trainer.resume(f"{tmp_path}/../{tmp_path.name}")
+    assert everything(trainer) == whole[0]
+
+
 def test_load_checkpoint_takes_a_folder_and_its_newest_file_that_is_whole(tmp_path):
     build(checkpoint=tmp_path, checkpoint_every=4, config={"a": 1}).fit()
     assert load_checkpoint(tmp_path).step == 12

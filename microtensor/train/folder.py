@@ -116,7 +116,7 @@ class CheckpointFolder:
             mark = mark_of(path)
             try:
                 return load_file(path), mark, "; ".join(faults)
-            except DamagedFileError as error:
+            except (DamagedFileError, FileNotFoundError) as error:  # or a folder, or a link to nothing
                 self._damaged[path] = mark
                 faults.append(str(error).partition(";")[0])
         return None, None, "; ".join(faults)
@@ -124,7 +124,7 @@ class CheckpointFolder:
     def set_damaged_aside(self) -> None:
         """Give damaged checkpoints a name that no run takes for one of its own."""
         for path, mark in self._damaged.items():
-            if mark_of(path) == mark is not None:
+            if mark_of(path) == mark and os.path.lexists(path):
                 with self._explaining():
                     os.replace(path, f"{path}.damaged")
         self._damaged.clear()
@@ -150,7 +150,7 @@ class CheckpointFolder:
         newest = self.newest()
         if newest is None:
             return
-        if path is not None and _real(path) == _real(newest):
+        if path is not None and os.path.realpath(path) == os.path.realpath(newest):
             if mark_of(newest) != mark:
                 raise ValueError(
                     f"Trainer: another process has replaced {newest!r}; load() it, or choose another folder"
@@ -160,7 +160,7 @@ class CheckpointFolder:
             raise ValueError(
                 f"Trainer: an earlier run left {newest!r}; go on with resume(), or choose another folder"
             )
-        if self.single or os.path.dirname(_real(path)) != _real(self.folder):
+        if self.single or os.path.dirname(os.path.realpath(path)) != os.path.realpath(self.folder):
             raise ValueError(
                 f"Trainer: {newest!r} is of another run than {path!r}, and would be overwritten or taken for "
                 f"newer; choose another folder to go on from {path!r}, or move the other run away"
@@ -205,7 +205,3 @@ def mark_of(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _real(path: str) -> str:
-    return os.path.realpath(path)

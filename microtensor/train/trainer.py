@@ -305,11 +305,12 @@ class Trainer:
 
     def _read(self, path: Path | None) -> tuple[Checkpoint, Any]:
         """The file given, or the newest one in the folder given or in our own; and what marks it."""
-        if path is not None:
+        own = self.checkpoints
+        if path is not None and (own is None or os.path.realpath(path) != os.path.realpath(own.path)):
             return load_marked(os.fspath(path))
-        if self.checkpoints is None:
+        if own is None:
             raise ValueError("Trainer: there is no checkpoint folder to resume from; give resume(path)")
-        return self.checkpoints.read()
+        return own.read()
 
     @contextlib.contextmanager
     def _own_folder(self) -> Iterator[None]:
