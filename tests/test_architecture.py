@@ -7,8 +7,9 @@ import io
 import subprocess
 import sys
 import tokenize
+import tomllib
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -228,6 +229,19 @@ def test_each_room_of_the_package_is_small():
         folder = path.parent.relative_to(ROOT / "microtensor").parts
         used[folder[0] if folder else ""] += lines_of_code(path)
     assert {room: n for room, n in used.items() if n > ROOMS[room]} == {}
+
+
+def test_a_wheel_holds_every_file_of_the_packages():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
+        "package-data"
+    ]
+    for name in listed.splitlines():
+        package, _, rest = name.partition("/")
+        if package in data and not rest.endswith(".py"):
+            assert any(PurePath(rest).match(pattern) for pattern in data[package]), (
+                f"{name}: see pyproject.toml"
+            )
 
 
 def test_no_committed_file_names_a_place_on_somebodys_machine():
