@@ -170,8 +170,8 @@ class _Beam:
                     if ways[b, j, token] == -math.inf:
                         break
                     way, at = j * V + token, (b, j, token)
-                    numbers = (float(x[at]) for x in (log_p, ways, scores))
-                    tree.append(BeamNode(b, int(self.nodes[b, j]), token, *numbers, kept=way in place))
+                    found = float(log_p[at]), float(ways[at]), float(scores[at])
+                    tree.append(BeamNode(b, int(self.nodes[b, j]), token, *found, kept=way in place))
                     if way in place:
                         nodes[b, place[way]] = len(tree) - 1
         self.nodes = nodes
@@ -196,8 +196,9 @@ class _Beam:
     def best(self, n: int) -> Beams:
         """What has been found, the n best of each row of the batch."""
         (B, k), draft = self.log_probs.shape, self.draft
-        for b, rank in np.argwhere(self.nodes[:, :n] >= 0).tolist() if self.tree else ():
-            self.tree[self.nodes[b, rank]].rank = rank + 1
+        if self.tree:
+            for b, rank in np.argwhere(self.nodes[:, :n] >= 0).tolist():
+                self.tree[self.nodes[b, rank]].rank = rank + 1
         text = draft.text[:, : draft.end].reshape(B, k, draft.end)
         text[self.log_probs == -math.inf, draft.start :] = draft.filler
         short = ((0, 0), (0, n - min(k, n)))  # nothing was written: one empty text
