@@ -140,12 +140,13 @@ def test_the_environment_says_how_many_threads_up_to_numbas_limit(text, n, monke
     assert threads._threads_from_environment() == n
 
 
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"])
 @pytest.mark.parametrize(
     ("cores", "ours", "ranks", "n"), [(8, 8, 2, 4), (8, 1, 2, 1), (2, 2, 3, 1), (7, 7, 2, 3), (1, 2, 1, 2)]
 )
-def test_ranks_of_one_machine_share_its_cores(cores, ours, ranks, n, monkeypatch):
+def test_ranks_of_one_machine_share_its_cores(name, cores, ours, ranks, n, monkeypatch):
     monkeypatch.delenv("MICROTENSOR_NUM_THREADS", raising=False)
-    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", str(ranks))
+    monkeypatch.setenv(name, str(ranks))
     monkeypatch.setattr(threads.os, "cpu_count", lambda: cores)
     monkeypatch.setattr(threads._config, "NUMBA_NUM_THREADS", ours)  # those that mpirun binds this rank to
     assert threads._threads_from_environment() == n

@@ -216,7 +216,9 @@ def _threads_from_environment() -> int:
     limit: int = _config.NUMBA_NUM_THREADS
     text = os.environ.get("MICROTENSOR_NUM_THREADS", "").strip()
     if not text:
-        ranks = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1"))  # of an MPI run, on this machine
+        # the ranks of an MPI run on this machine, as Open MPI or MPICH says
+        names = "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"
+        ranks = max(int(os.environ.get(name, "1")) for name in names)
         return limit if ranks == 1 else max(1, min(limit, (os.cpu_count() or 1) // ranks))
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(

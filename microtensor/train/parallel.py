@@ -107,7 +107,7 @@ class _Ranks(World):
             )
         (B,) = lengths
         for t in tensors:  # of large ones the beginning
-            text = np.ascontiguousarray(_array(t)[:8]).tobytes()[: 1 << 14]
+            text = np.ascontiguousarray(getattr(t, "array", t)[:8]).tobytes()[: 1 << 14]
             self._batches = zlib.crc32(text, self._batches)
         rows, part = _rows(B, self.rank, self.size)
         return _cut(batch, rows, B), part
@@ -222,11 +222,6 @@ def _cut(batch: Any, rows: slice, B: int) -> Any:
     return batch
 
 
-def _array(t: Any) -> Array:
-    array: Array = t.array if isinstance(t, Tensor) else t
-    return array
-
-
 @functools.cache
 def world() -> World:
     """The ranks of this run: those that mpirun has started, or this process alone.
@@ -237,13 +232,14 @@ def world() -> World:
     >>> world().rank, world().size, world().is_writer
     (0, 1, True)
     """
-    if int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")) < 2:
+    size = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE", "1")  # Open MPI, MPICH
+    if int(size) < 2:
         return World()
     try:
         from mpi4py import MPI
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"train: mpirun has started {os.environ['OMPI_COMM_WORLD_SIZE']} processes, but {error}, which "
+            f"train: mpirun has started {size} processes, but {error}, which "
             f"connects them; run pip install 'microtensor[mpi]'"
         ) from error
     return _Ranks(MPI, MPI.COMM_WORLD)
