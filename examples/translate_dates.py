@@ -27,7 +27,7 @@ from microtensor import viz
 from microtensor.data import BOS, EOS, PAD, DataLoader, DateCorpus, PairBatches
 from microtensor.optim import Adam
 from microtensor.optim.lr_scheduler import LambdaLR, noam
-from microtensor.train import Trainer
+from microtensor.train import Trainer, plot_history
 from models import Transformer, TransformerConfig, greedy_decode
 
 ISO_LENGTH = 10  # characters of YYYY-MM-DD
@@ -205,7 +205,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def show(model: Transformer, corpus: DateCorpus, options: argparse.Namespace) -> None:
-    """Ten translations, the user's own, the attention map and the graph of the layer."""
+    """Ten translations, the user's own, the attention map, the graph of the layer, and the curves."""
     pairs = corpus.test_pairs()[:10]
     for pair, found in zip(pairs, translate(model, corpus, [p.source for p in pairs]), strict=True):
         mark = "right" if found == pair.target else f"WRONG, {pair.target}"
@@ -216,7 +216,10 @@ def show(model: Transformer, corpus: DateCorpus, options: argparse.Namespace) ->
     heat_map, graph = options.out / "cross_attention.png", options.out / "attention_layer.svg"
     attention_map(model, corpus, text, heat_map)
     layer_graph(model, corpus, text, graph)
+    curves = options.out / "curves.png"
+    plot_history(options.out, curves)
     print(f"checkpoints and log:   {options.out}{os.sep}")
+    print(f"loss and exact match:  {curves}")
     print(f"attention to the date: {heat_map}")
     print(f"graph of that layer:   {graph}")
 

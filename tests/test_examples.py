@@ -35,7 +35,13 @@ def test_the_main_job_trains_translates_and_draws(finished):
     folder, done = finished
     assert done.returncode == 0, done.stderr
     out = folder / "runs" / "dates-smoke"
-    for name in ("step-00000020.safetensors", "log.jsonl", "cross_attention.png", "attention_layer.svg"):
+    for name in (
+        "step-00000020.safetensors",
+        "log.jsonl",
+        "cross_attention.png",
+        "attention_layer.svg",
+        "curves.png",
+    ):
         assert (out / name).stat().st_size > 0
     assert done.stdout.count("right") + done.stdout.count("WRONG") == 10
     assert re.search(r"exact match on 50 held-out dates: \d+\.\d %", done.stdout)

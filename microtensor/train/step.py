@@ -139,5 +139,5 @@ def said(value: Any) -> str:
 
 
 def parameters_of(optimizer: Any) -> list[Tensor]:
-    """What it steps, each once."""
-    return list({id(p): p for group in optimizer.param_groups for p in group["params"]}.values())
+    """What it steps."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
