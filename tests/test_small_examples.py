@@ -1,0 +1,142 @@
+"""The small examples as their users meet them, a few steps long; and the small tasks' pinned curves."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from microtensor.data import AdditionTask, StringTask
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+LESSONS = ["spiral", "digits", "induction_heads"]
+PLOTTED = {"spiral": ["boundary"], "digits": ["mistakes"], "induction_heads": ["attention", "loss"]}
+
+
+def run(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
+    environment = {**os.environ, "PYTHONPATH": path, "MICROTENSOR_QUIET": "1"}
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--smoke", "--out", "out", *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def assert_plotted(folder: Path, *names: str) -> None:
+    for name in names:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (folder / f"{name}.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_runs_and_plots(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    needs = {"spiral": "matplotlib", "digits": "sklearn", "induction_heads": "resvg_py"}[name]
+    if importlib.util.find_spec(needs) is None:
+        pytest.skip(f"needs {needs}")
+    done = run(name, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    assert_plotted(tmp_path / "out", *PLOTTED[name])
+    said = {"spiral": "of 600 test points right", "digits": "vision Transformer, ",
+            "induction_heads": "layer 2, induction scores: "}  # fmt: skip
+    assert said[name] in done.stdout
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_has_fewer_than_100_lines(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 100
+
+
+# --- tasks --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("babel")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("tasks")
+
+
+def test_all_tasks_run_and_end_in_a_table(tasks: ModuleType, tmp_path: Path) -> None:
+    done = run("tasks", "--only", "copy", "--only", "addition", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    lines = done.stdout.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("task "))
+    assert [line.split()[:2] for line in lines[start + 1 : start + 3]] == [["copy", "5"], ["addition", "5"]]
+    assert_plotted(tmp_path / "out", "curves")
+
+
+# Losses of every third step. Rounding differs between processors (composites for kernels: by 2e-7); other
+# draws, initial values, schedules or gradients would change them much more.
+HEADS = {
+    "sort": [
+        2.557809,
+        2.461520,
+        2.191580,
+        2.119320,
+        2.114663,
+        1.934601,
+        1.927219,
+        1.869223,
+        1.801414,
+        1.808066,
+    ],
+    "addition": [
+        2.666707,
+        2.569994,
+        2.506782,
+        2.435054,
+        2.395737,
+        2.365104,
+        2.355344,
+        2.219843,
+        2.294662,
+        2.278301,
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_curve_begins_as_it_is_pinned(tasks: ModuleType, name: str) -> None:
+    corpora = {
+        "sort": lambda: StringTask("sort", longest=6, n_test=50),
+        "addition": lambda: AdditionTask(2, n_test=50),
+    }
+    small = {"width": 32, "batch": 16, "warm_up": 10, "decoder_only": name == "addition"}
+    task = tasks.Task(corpora[name], 30, 0.0, **small)
+    result = tasks.train(task, 0, 30, 10, progress=False)
+    losses = [record["loss"] for record in result.history if record["step"] % 3 == 0]
+    assert losses == pytest.approx(HEADS[name], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "steps", "verdict", "code"),
+    [(1.0, 9, "pass", 0), (0.4, 9, "FAIL", 1), (0.4, 5, "too short", 1)],
+)
+def test_a_task_that_misses_its_accuracy_fails(
+    tasks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any,
+    accuracy: float, steps: int, verdict: str, code: int,
+) -> None:  # fmt: skip
+    history = [{"step": steps, "loss": 1.0, "exact_match": accuracy}]
+    monkeypatch.setattr(tasks, "TASKS", {"sort": tasks.Task(lambda: None, 9, 0.5)})
+    monkeypatch.setattr(tasks, "train", lambda *args: tasks.Result(history, 1.0, accuracy))
+    monkeypatch.setattr(sys, "argv", ["tasks.py", "--out", str(tmp_path)])
+    monkeypatch.setattr(tasks, "tune_allocator", lambda: None)  # for the whole process
+    assert tasks.main() == code
+    assert verdict in capsys.readouterr().out
+
+
+def test_every_task_is_pinned_to_what_its_readme_says(tasks: ModuleType) -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    for name, task in tasks.TASKS.items():
+        (row,) = (line for line in readme.splitlines() if line.startswith(f"| {name} |"))
+        assert f"| {task.steps:,} |" in row
+        assert f"≥ {task.accuracy:.0%}" in row.replace(" %", "%")
