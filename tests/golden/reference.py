@@ -77,6 +77,15 @@ def layer_norm(x: Array, weight: Array, bias: Array, eps: float = EPS) -> Array:
     return y
 
 
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
+    """y = w · x/√(mean of x² + eps)"""
+    y = np.zeros(x.shape)
+    for at in rows(x):
+        size = math.sqrt(sum(v * v for v in x[at]) / len(x[at]) + eps)
+        y[at] = [w * v / size for w, v in zip(weight, x[at], strict=True)]
+    return y
+
+
 def relu(x: Array) -> Array:
     """max(0, x)"""
     return each(lambda v: max(0.0, v), x)
@@ -88,6 +97,26 @@ def gelu(x: Array, approximate: str = "none") -> Array:
         u = math.sqrt(2 / math.pi)
         return each(lambda v: v * (1 + math.tanh(u * (v + 0.044715 * v**3))) / 2, x)
     return each(lambda v: v * (1 + math.erf(v / math.sqrt(2))) / 2, x)
+
+
+def tanh(x: Array) -> Array:
+    """(eˣ − e⁻ˣ)/(eˣ + e⁻ˣ)"""
+    return each(lambda v: (math.exp(v) - math.exp(-v)) / (math.exp(v) + math.exp(-v)), x)
+
+
+def sigmoid(x: Array) -> Array:
+    """1/(1 + e⁻ˣ)"""
+    return each(lambda v: 1 / (1 + math.exp(-v)), x)
+
+
+def silu(x: Array) -> Array:
+    """x/(1 + e⁻ˣ)"""
+    return each(lambda v: v / (1 + math.exp(-v)), x)
+
+
+def softplus(x: Array) -> Array:
+    """ln(1 + eˣ)"""
+    return each(lambda v: math.log(1 + math.exp(v)), x)
 
 
 def each(function: Callable[[float], float], x: Array) -> Array:
@@ -136,6 +165,16 @@ def cross_entropy(
             smooth = sum(log_p[n]) / logits.shape[1]
             losses.append(-(1 - label_smoothing) * log_p[n, wanted] - label_smoothing * smooth)
     return np.array(sum(losses) / len(losses))
+
+
+def nll_loss(log_p: Array, target: Array) -> Array:
+    """The mean of −ln p at the target"""
+    return np.array(sum(-log_p[n, wanted] for n, wanted in enumerate(target)) / len(target))
+
+
+def mse_loss(x: Array, target: Array) -> Array:
+    """The mean of (x − target)²"""
+    return np.array(sum((a - b) ** 2 for a, b in zip(x.flat, target.flat, strict=True)) / x.size)
 
 
 def scaled_dot_product_attention(Q: Array, K: Array, V: Array, mask: Array | None = None) -> Array:
@@ -306,6 +345,18 @@ def gpt(p: Parameters, idx: Array, **c: Any) -> Array:
     return linear(x, p["transformer.wte.weight"])
 
 
+def text_encoder(p: Parameters, ids: Array, token_types: Array, **c: Any) -> Array:
+    """BERT without its heads: learned positions and types, LayerNorm, then post-norm layers with GELU"""
+    x = embedding(ids, p["token_embedding.weight"]) + embedding(token_types, p["type_embedding.weight"])
+    x = x + p["position_embedding.weight"][: ids.shape[1]]
+    x = layer_norm(x, p["norm.weight"], p["norm.bias"])
+    mask = (ids != c["pad_id"])[:, None, None, :]  # (B, 1, 1, S)
+    kind = {"n_heads": c["n_heads"], "activation": "gelu", "norm": "post"}
+    for i in range(c["n_layers"]):
+        x = encoder_layer(part(p, f"encoder.layers.{i}"), x, mask, **kind)
+    return x
+
+
 # --- gradients ----------------------------------------------------------------------------------------------
 
 
@@ -464,6 +515,16 @@ def gpt_shapes(c: dict[str, Any]) -> Shapes:
     return shapes | norm_shapes("transformer.ln_f", C)
 
 
+def text_encoder_shapes(c: dict[str, Any]) -> Shapes:
+    """BERT without its heads."""
+    C, rows = c["d_model"], {"token": c["vocab_size"], "position": c["max_len"], "type": c["n_types"]}
+    shapes: Shapes = {f"{name}_embedding.weight": (n, C) for name, n in rows.items()}
+    shapes |= norm_shapes("norm", C)
+    for i in range(c["n_layers"]):
+        shapes |= named(f"encoder.layers.{i}", layer_shapes(C, c["d_ff"], ("self_attention",)))
+    return shapes
+
+
 CAUSAL = [[s <= t for s in range(3)] for t in range(3)]
 PADDED = [[[[True, True, True, True]]], [[[True, True, False, False]]]]  # (B, 1, 1, S)
 BLIND = [[True, False, True, True], [False] * 4, [False, False, True, False]]  # query 1 sees nothing
@@ -486,13 +547,22 @@ def function_cases() -> dict[str, Case]:
             {"x": (2, 3, 5), "weight": (5,), "bias": (5,)},
             eps=EPS,
         ),
+        "rms_norm": make("rms_norm", "w x/√(mean x² + eps)", {"x": (2, 3, 5), "weight": (5,)}, eps=EPS),
         "relu": make("relu", "max(0, x)", {"x": (3, 4)}),
+        "tanh": make("tanh", "tanh x", {"x": (3, 4)}),
+        "sigmoid": make("sigmoid", "1/(1 + e⁻ˣ)", {"x": (3, 4)}),
+        "silu": make("silu", "x/(1 + e⁻ˣ)", {"x": (3, 4)}),
+        "softplus": make("softplus", "ln(1 + eˣ)", {"x": (3, 4)}),
         "gelu": make("gelu", "x Φ(x)", {"x": (3, 4)}, approximate="none"),
         "gelu_tanh": make("gelu", "x Φ(x), Φ by tanh", {"x": (3, 4)}, approximate="tanh"),
         "softmax": make("softmax", "along the last axis", {"x": (2, 3, 4)}, dim=-1),
         "softmax_middle": make("softmax", "along the middle axis", {"x": (2, 3, 4)}, dim=1),
         "log_softmax": make("log_softmax", "along the last axis", {"x": (2, 3, 4)}, dim=-1),
         "dropout_off": make("dropout", "in evaluation it is x", {"x": (3, 4)}, p=0.5, training=False),
+        "nll_loss": make(
+            "nll_loss", "the mean of −x at the target", {"log_p": (4, 5), "target": [2, 0, 4, 1]}
+        ),
+        "mse_loss": make("mse_loss", "the mean of (x − target)²", {"x": (3, 4), "target": (3, 4)}),
         "cross_entropy": make(
             "cross_entropy", "the mean of −ln p", {"logits": (4, 5), "target": [2, 0, 4, 1]}
         ),
@@ -580,6 +650,11 @@ def model_cases() -> dict[str, Case]:
     c = {"vocab_size": 8, "block_size": 6, "n_embd": 6, "n_head": 2, "n_layer": 2}
     says = "GPT-2 of 2 layers; output = token embedding"
     cases["gpt"] = make("gpt", says, {"idx": [[3, 1, 7, 1], [0, 5, 5, 2]]}, gpt_shapes(c), **c)
+    c = {"vocab_size": 8, "max_len": 5, "n_types": 2, "d_model": 6, "n_heads": 2, "d_ff": 10, "n_layers": 1}
+    c |= {"eps": EPS, "pad_id": 0}
+    inputs = {"ids": [[3, 1, 7, 1], [5, 2, 0, 0]], "token_types": [[0, 0, 1, 1], [0, 1, 0, 0]]}
+    says = "BERT of one layer without its heads, padded"
+    cases["text_encoder"] = make("text_encoder", says, inputs, text_encoder_shapes(c), **c)
     return cases
 
 

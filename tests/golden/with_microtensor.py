@@ -16,6 +16,8 @@ from models import (
     GPTConfig,
     MultiHeadAttention,
     PositionalEncoding,
+    TextEncoder,
+    TextEncoderConfig,
     Transformer,
     TransformerConfig,
 )
@@ -25,7 +27,8 @@ from models import (
 
 Parameters = dict[str, Tensor]
 linear, relu, softmax, log_softmax, dropout = F.linear, F.relu, F.softmax, F.log_softmax, F.dropout
-gelu = F.gelu
+gelu, tanh, sigmoid, silu, softplus = F.gelu, F.tanh, F.sigmoid, F.silu, F.softplus
+nll_loss, mse_loss = F.nll_loss, F.mse_loss
 
 
 def tensor(array: Any) -> Tensor:
@@ -39,6 +42,10 @@ def embedding(ids: Tensor, weight: Tensor) -> Tensor:
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return F.layer_norm(x, weight.shape, weight, bias, eps)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return F.rms_norm(x, weight.shape, weight, eps)
 
 
 def cross_entropy(logits: Tensor, target: Tensor, **options: Any) -> Tensor:
@@ -118,3 +125,10 @@ def gpt(parameters: Parameters, idx: Tensor, **sizes: Any) -> tuple[Tensor, Para
     return called(
         lambda: GPT(GPTConfig(**sizes)), parameters, idx, idx
     )  # with targets, logits of every position
+
+
+def text_encoder(
+    parameters: Parameters, ids: Tensor, token_types: Tensor, **sizes: Any
+) -> tuple[Tensor, Parameters]:
+    config = TextEncoderConfig(**sizes, dropout=0.0, attention_dropout=0.0)
+    return called(lambda: TextEncoder(config), parameters, ids, token_types=token_types)

@@ -14,7 +14,8 @@ from torch.func import functional_call
 
 Parameters = dict[str, Tensor]
 linear, relu, softmax, log_softmax, dropout = F.linear, F.relu, F.softmax, F.log_softmax, F.dropout
-gelu = F.gelu
+gelu, tanh, sigmoid, silu, softplus = F.gelu, F.tanh, F.sigmoid, F.silu, F.softplus
+nll_loss, mse_loss = F.nll_loss, F.mse_loss
 
 
 def tensor(array: Any) -> Tensor:
@@ -28,6 +29,10 @@ def embedding(ids: Tensor, weight: Tensor) -> Tensor:
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return F.layer_norm(x, weight.shape, weight, bias, eps)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return F.rms_norm(x, weight.shape, weight, eps)
 
 
 def cross_entropy(logits: Tensor, target: Tensor, **options: Any) -> Tensor:
@@ -180,3 +185,14 @@ def gpt(parameters: Parameters, idx: Tensor, **c: Any) -> Tensor:
         )
         x = functional_call(made, weights, (x, ~causal))
     return F.linear(normed(x, p, "transformer.ln_f"), p["transformer.wte.weight"])
+
+
+def text_encoder(parameters: Parameters, ids: Tensor, token_types: Tensor, **c: Any) -> Tensor:
+    p = parameters
+    x = F.embedding(ids, p["token_embedding.weight"]) + F.embedding(token_types, p["type_embedding.weight"])
+    x = normed(x + p["position_embedding.weight"][: ids.shape[1]], p, "norm")
+    mask = (ids != c["pad_id"])[:, None, None, :]
+    for i in range(c["n_layers"]):
+        own = part(p, f"encoder.layers.{i}")
+        x = encoder_layer(own, x, mask, n_heads=c["n_heads"], activation="gelu", norm="post")
+    return x
