@@ -106,7 +106,7 @@ def check(folder: Path, timeout: float = 300) -> tuple[bool, str]:
     """Is the drill in a folder mended? And what is still wrong; or, if it is, why it mattered.
 
     The symptom that counts is ours, not the one in the folder. Then the project's own tests of the matter
-    run, where they and pytest are installed.
+    run, where they, pytest and hypothesis are installed.
     Raises: ValueError for a folder without a drill.
     """
     told = _told(folder)
@@ -156,8 +156,9 @@ def examine(drill: Drill, file: Path, timeout: float = 300, thorough: bool = Fal
 
 
 def tests_of(drill: Drill) -> list[str]:
-    """The project's tests of the matter, or none where they or pytest are not installed."""
-    there = find_spec("pytest") and all((ROOT / test.split("::")[0]).exists() for test in drill.tests)
+    """The project's tests of the matter, or none where they or their tools are not installed."""
+    tools = all(map(find_spec, ("pytest", "hypothesis")))
+    there = tools and all((ROOT / test.split("::")[0]).exists() for test in drill.tests)
     return drill.tests if there else []
 
 
