@@ -42,7 +42,7 @@ def add_vjp(g):
 
 @op("sub", label="−", broadcasts=True, samples=pairs)
 def sub(a, b):
-    """y = a - b          gradient: g, -g"""
+    """y = a − b          gradient: g, −g"""
     return np.subtract(a, b)
 
 
@@ -64,7 +64,7 @@ def mul_vjp(g, a, b):
 
 @op("div", label="/", broadcasts=True, floats=True, samples=positive_pairs)
 def div(a, b):
-    """y = a / b          gradient: g / b, -g · a / b²"""
+    """y = a / b          gradient: g / b, −g · a / b²"""
     return np.true_divide(a, b)
 
 
@@ -75,7 +75,7 @@ def div_vjp(g, a, b):
 
 @op("neg", label="−", samples=one)
 def neg(x):
-    """y = -x          gradient: -g"""
+    """y = −x          gradient: −g"""
     return np.negative(x)
 
 
@@ -86,7 +86,7 @@ def neg_vjp(g):
 
 @op("pow", broadcasts=True, samples=positive_pairs)
 def pow(x, p):
-    """y = xᵖ          gradient: g · p · xᵖ⁻¹ (0 where p = 0), g · xᵖ · ln x (0 where x = 0 and p ≥ 0)"""
+    """y = x ** p          gradient: g · p · x ** (p − 1), g · y · log(x); 0 at p = 0, at x = 0 ≤ p"""
     return power(x, p)
 
 
@@ -117,7 +117,7 @@ def _log_of_base(x: Any, p: Any) -> Any:
 
 @op("exp", floats=True, samples=one)
 def exp(x):
-    """y = eˣ          gradient: g · y"""
+    """y = exp(x)          gradient: g · y"""
     return np.exp(x)
 
 
@@ -128,7 +128,7 @@ def exp_vjp(g, y):
 
 @op("log", floats=True, samples=positive)
 def log(x):
-    """y = ln x          gradient: g / x"""
+    """y = log(x)          gradient: g / x"""
     return np.log(x)
 
 
@@ -139,7 +139,7 @@ def log_vjp(g, x):
 
 @op("log1p", floats=True, samples=positive)
 def log1p(x):
-    """y = ln(1 + x)          gradient: g / (1 + x)"""
+    """y = log(1 + x)          gradient: g / (1 + x)"""
     return np.log1p(x)
 
 
@@ -150,7 +150,7 @@ def log1p_vjp(g, x):
 
 @op("expm1", floats=True, samples=one)
 def expm1(x):
-    """y = eˣ - 1          gradient: g · (y + 1)"""
+    """y = exp(x) − 1          gradient: g · (y + 1)"""
     return np.expm1(x)
 
 
@@ -161,7 +161,7 @@ def expm1_vjp(g, y):
 
 @op("sqrt", floats=True, samples=positive)
 def sqrt(x):
-    """y = √x          gradient: g / 2y"""
+    """y = √x          gradient: g / (2 · y)"""
     return np.sqrt(x)
 
 
@@ -172,7 +172,7 @@ def sqrt_vjp(g, y):
 
 @op("rsqrt", floats=True, samples=positive)
 def rsqrt(x):
-    """y = 1/√x          gradient: -g · y³ / 2"""
+    """y = 1 / √x          gradient: −g · y³ / 2"""
     return 1.0 / np.sqrt(x)
 
 
@@ -183,7 +183,7 @@ def rsqrt_vjp(g, y):
 
 @op("square", label="x²", samples=one)
 def square(x):
-    """y = x²          gradient: 2 g · x"""
+    """y = x²          gradient: 2 · g · x"""
     return np.square(x) if x.dtype != np.bool_ else x.astype(np.int64)
 
 
@@ -194,7 +194,7 @@ def square_vjp(g, x):
 
 @op("reciprocal", label="1/x", floats=True, samples=positive)
 def reciprocal(x):
-    """y = 1/x          gradient: -g · y²"""
+    """y = 1 / x          gradient: −g · y²"""
     return 1.0 / x
 
 
@@ -208,7 +208,7 @@ def reciprocal_vjp(g, y):
 
 @op("sin", floats=True, samples=one)
 def sin(x):
-    """y = sin x          gradient: g · cos x"""
+    """y = sin(x)          gradient: g · cos(x)"""
     return np.sin(x)
 
 
@@ -219,7 +219,7 @@ def sin_vjp(g, x):
 
 @op("cos", floats=True, samples=one)
 def cos(x):
-    """y = cos x          gradient: -g · sin x"""
+    """y = cos(x)          gradient: −g · sin(x)"""
     return np.cos(x)
 
 
@@ -230,7 +230,7 @@ def cos_vjp(g, x):
 
 @op("tanh", floats=True, samples=one)
 def tanh(x):
-    """y = tanh x          gradient: g · (1 - y²)"""
+    """y = tanh(x)          gradient: g · (1 − y²)"""
     return np.tanh(x)
 
 
@@ -241,7 +241,7 @@ def tanh_vjp(g, y):
 
 @op("sigmoid", floats=True, samples=one)
 def sigmoid(x):
-    """y = 1/(1 + e⁻ˣ), 0 where that is no normal number          gradient: g · y · (1 - y)"""
+    """y = sigmoid(x); 1/(1 + e⁻ˣ), 0 where that is no normal number          gradient: g · y · (1 − y)"""
     return 1.0 / (1.0 + np.exp(-x))  # (1 + tanh(x/2))/2 is 0 from −18 in float32; where e⁻ˣ overflows, y is 0
 
 
@@ -252,7 +252,7 @@ def sigmoid_vjp(g, y):
 
 @op("erf", floats=True, samples=one)
 def erf(x):
-    """y = 2/√π ∫₀ˣ exp(-t²) dt          gradient: g · 2/√π · exp(-x²)"""
+    """y = erf(x); 2/√π ∫₀ˣ exp(−t²) dt          gradient: g · 2 / √π · exp(−x²)"""
     return kernels.erf_forward(x)
 
 
@@ -263,7 +263,7 @@ def erf_vjp(g, x):
 
 @op("relu", samples=away_from_kinks)
 def relu(x):
-    """y = max(0, x)          gradient: g where x > 0, else 0 (0 at the kink, as in PyTorch)"""
+    """y = relu(x); max(0, x)          gradient: where(x > 0, g, 0); 0 at the kink, as in PyTorch"""
     return kernels.relu_forward(x) if x.dtype.kind == "f" else np.maximum(x, 0)
 
 
@@ -291,7 +291,7 @@ def relu_backward_samples(rng):
 
 @op("abs", label="|x|", samples=away_from_kinks)
 def abs(x):
-    """y = |x|          gradient: g · sign x (0 at 0)"""
+    """y = |x|          gradient: g · sign(x); 0 at 0"""
     return np.abs(x)
 
 

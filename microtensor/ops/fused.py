@@ -42,7 +42,7 @@ def _gradient_and_scores(rng: Rng) -> Samples:
 
 @op("softmax", floats=True, samples=_rows_of_scores)
 def softmax(x, *, axis):
-    """y = eˣ / Σ eˣ along the axis; a row of nothing but −∞ gives zeros          gradient: y · (g − Σ g·y)
+    """y = softmax(x); a row of nothing but −∞ gives zeros          gradient: y · (g − rowsum(g · y))
 
     Source: "Attention Is All You Need", §3.2.1; the lecture, scaled dot-product attention.
     """
@@ -75,7 +75,7 @@ def softmax_backward_composite(g, y, *, axis):
 
 @op("log_softmax", floats=True, samples=_rows_of_scores)
 def log_softmax(x, *, axis):
-    """y = x − ln Σ eˣ along the axis          gradient: g − eʸ · Σ g"""
+    """y = x − log(rowsum(exp(x))); rows go along the axis          gradient: g − exp(y) · rowsum(g)"""
     return _along(kernels.log_softmax_forward, axis, x)
 
 
@@ -108,7 +108,10 @@ def log_softmax_backward_composite(g, y, *, axis):
 
 @op("layer_norm", label="layer norm", residuals=("mean", "rstd"))
 def layer_norm(x, w, b, *, eps):
-    """y = w · (x − μ)/√(σ² + eps) + b over the last axis; σ² divides by C.
+    """y = layer_norm(x, w, b); w · x̂ + b, x̂ = (x − μ)/√(σ² + eps) over the last axis, σ² divides by C.
+
+    gradient: r · (h − rowmean(h) − x̂ · rowmean(h · x̂)), Σ(g · x̂), Σ(g);
+    with r = 1 / √(rowvar(x) + eps), x̂ = (x − rowmean(x)) · r, h = g · w
 
     Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
@@ -138,7 +141,9 @@ def layer_norm_samples(rng):
 
 @op("cross_entropy", label="cross entropy", residuals=("lse", "share"))
 def cross_entropy(logits, target, *, ignore_index, label_smoothing, average):
-    """loss_i = −Σ_c q_c · ln softmax(logits_i)_c, one per row; q is (1−ε) at the target plus ε/C everywhere.
+    """y = cross_entropy(logits, target); yᵢ = −Σ_c q_c ln softmax(logitsᵢ)_c, q = 1 − ε at target, plus ε/C.
+
+    gradient: g · (softmax(logits) − q(target)) · share(target), None; each row's share of the average is 1/n
 
     Rows whose target is ignore_index give 0, whatever their logits hold, and a zero gradient. average: one
     number, the mean over all other rows, NaN if there are none.
@@ -189,7 +194,7 @@ def cross_entropy_samples(rng):
 
 @op("gelu", label="GELU", floats=True)
 def gelu(x, *, approximate=False):
-    """y = x · Φ(x), Φ(x) = (1 + erf(x/√2))/2          gradient: g · (Φ(x) + x · φ(x)), φ = Φ′
+    """y = x · Φ(x); Φ(x) = (1 + erf(x/√2))/2          gradient: g · (Φ(x) + x · φ(x)); φ = Φ′
 
     approximate: Φ(x) ≈ (1 + tanh u)/2 with u = √(2/π) (x + 0.044715 x³). Source: Hendrycks & Gimpel 2016, §2.
     """

@@ -35,7 +35,7 @@ def _product(a: Any, b: Any, add: Any = None) -> Any:
 
 @op("matmul", broadcasts=True, promotes=None)
 def matmul(a, b):
-    """Y = A B on the last two axes, the leading ones broadcast          gradient: G Bᵀ, Aᵀ G
+    """y = a @ b; on the last two axes, the leading ones broadcast          gradient: g @ bᵀ, aᵀ @ g
 
     A product with one matrix for all leading axes is one large product: (..., M, K) (K, N) = (…·M, K) (K, N).
     """
@@ -64,7 +64,7 @@ def matmul_samples(rng):
 
 @op("linear")
 def linear(x, w, b):
-    """Y = X Wᵀ + b over the last axis; b may be None          gradient: G W, Gᵀ X, Σ G
+    """y = x @ wᵀ + b; over the last axis; b may be None          gradient: g @ w, gᵀ @ x, Σ(g)
 
     W is (out, in), as in PyTorch. Source: the lecture's Q = X W^Q, with W^Q = Wᵀ.
     """
@@ -100,7 +100,7 @@ def linear_samples(rng):
 
 @op("embedding")
 def embedding(weight, ids, *, padding_idx):
-    """Y = W[ids]: one row of W for each id          gradient: rows of g added up by id, 0 for padding_idx"""
+    """y = weight[ids]; one row for each id          gradient: add_rows(g, ids), None; 0 for padding_idx"""
     return weight[ids]
 
 

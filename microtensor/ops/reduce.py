@@ -85,7 +85,7 @@ def _innermost(x: Any, a: int) -> bool:
 
 @op("sum", label="Σ", samples=reductions)
 def sum(x, *, axis, keepdims):
-    """y = Σ x over the axes; booleans and integers add up in int64          gradient: g, repeated"""
+    """y = sum(x); over the axes; booleans and integers add up in int64          gradient: expand(g)"""
     if x.dtype.kind != "f":
         return np.sum(x, axis=axis, keepdims=keepdims, dtype=np.int64)
     return _total(x, axis, keepdims)
@@ -98,7 +98,7 @@ def sum_vjp(g, x_shape, *, axis, keepdims):
 
 @op("mean", samples=reductions)
 def mean(x, *, axis, keepdims):
-    """y = Σ x / n over the axes (NaN where n = 0)          gradient: g / n, repeated"""
+    """y = mean(x); over the axes, NaN of none          gradient: expand(g) / count(x)"""
     return np.true_divide(_total(x, axis, keepdims), count(x.shape, axis))
 
 
@@ -109,7 +109,7 @@ def mean_vjp(g, x_shape, *, axis, keepdims):
 
 @op("amax", label="max", samples=reductions)
 def amax(x, *, axis, keepdims):
-    """y = max x over the axes, −∞ of none          gradient: g, shared evenly by all maxima, as in PyTorch"""
+    """y = max(x); −∞ of none          gradient: where(x == y, g, 0) / count(x == y); as in PyTorch"""
     if not x.size and x.dtype.kind == "f":
         return np.max(x, axis=axis, keepdims=keepdims, initial=-np.inf)
     return np.max(x, axis=axis, keepdims=keepdims)
@@ -122,7 +122,7 @@ def amax_vjp(g, x, y, *, axis, keepdims):
 
 @op("amin", label="min", samples=reductions)
 def amin(x, *, axis, keepdims):
-    """y = min x over the axes          gradient: g, shared evenly by all minima, as in PyTorch"""
+    """y = min(x); over the axes          gradient: where(x == y, g, 0) / count(x == y); as in PyTorch"""
     return np.min(x, axis=axis, keepdims=keepdims)
 
 
@@ -139,7 +139,7 @@ def _share(g: Any, x: Any, y: Any, axis: Any) -> Any:
 
 @op("prod", label="Π", samples=reductions)
 def prod(x, *, axis, keepdims):
-    """y = Π x over the axes          gradient: g · Π of the others (never y / x, which is NaN at a zero)"""
+    """y = prod(x); over the axes          gradient: g · prod_of_others(x); not y / x, NaN at 0"""
     return np.prod(x, axis=axis, keepdims=keepdims, dtype=None if x.dtype.kind == "f" else np.int64)
 
 
@@ -185,7 +185,7 @@ def prod_of_others_samples(rng):
 
 @op("logsumexp", floats=True, samples=reductions)
 def logsumexp(x, *, axis, keepdims):
-    """y = ln Σ eˣ over the axes, shifted by the maximum          gradient: g · softmax(x)"""
+    """y = log(sum(exp(x))); over the axes, shifted by the maximum          gradient: g · exp(x − y)"""
     y = kernels.logsumexp_forward(_as_rows(x, axis)[0])
     return restore(y, x.shape, axis) if keepdims else y
 
@@ -200,7 +200,7 @@ def logsumexp_vjp(g, x, y, *, axis, keepdims):
 
 @op("cumsum")
 def cumsum(x, *, axis):
-    """yᵢ = Σ xⱼ over j ≤ i along one axis          gradient: Σ gⱼ over j ≥ i"""
+    """y = cumsum(x); yᵢ = Σ xⱼ over j ≤ i along one axis          gradient: flip(cumsum(flip(g)))"""
     if x.dtype.kind != "f":
         return np.cumsum(x, axis=axis, dtype=np.int64)
     return np.cumsum(x, axis=axis, dtype=np.float64).astype(x.dtype, copy=False)  # float32 stops at 2²⁴ ones

@@ -32,7 +32,7 @@ rint = _step("round", np.rint, "the nearest integer, halves to the even one")
 
 @op("fmod", broadcasts=True, samples=dividends)
 def fmod(a, b):
-    """y = a − b · trunc(a/b), with the sign of a          gradient: g, −g · trunc(a/b)"""
+    """y = a − b · trunc(a / b); with the sign of a          gradient: g, −g · trunc(a / b)"""
     refuse_zero("fmod", a, b)
     return np.fmod(a, b)
 
@@ -67,7 +67,7 @@ def cumprod_samples(rng):
 
 @op("diagonal", view=True)
 def diagonal(x, *, offset):
-    """yᵢ = x[…, i, i + offset] of the last two axes, a view          gradient: g on that diagonal"""
+    """y = diagonal(x); yᵢ = x[…, i, i + offset], a view          gradient: on_diagonal(g); elsewhere 0"""
     y = np.diagonal(x, offset, -2, -1)
     y.flags.writeable = x.flags.writeable  # NumPy's is a view, too, but marked as read-only
     return y

@@ -17,7 +17,7 @@ from microtensor.ops.samples import distinct_pairs, dividends
 
 @op("maximum", broadcasts=True, samples=distinct_pairs)
 def maximum(a, b):
-    """y = max(a, b)          gradient: g to the larger; a tie is shared evenly, as in PyTorch"""
+    """y = maximum(a, b)          gradient: where(a < b, 0, g), where(b < a, 0, g); a tie is shared"""
     return np.maximum(a, b)
 
 
@@ -28,7 +28,7 @@ def maximum_vjp(g, a, b):
 
 @op("minimum", broadcasts=True, samples=distinct_pairs)
 def minimum(a, b):
-    """y = min(a, b)          gradient: g to the smaller; a tie is shared evenly, as in PyTorch"""
+    """y = minimum(a, b)          gradient: where(b < a, 0, g), where(a < b, 0, g); a tie is shared"""
     return np.minimum(a, b)
 
 
@@ -44,7 +44,7 @@ def _unless_lost(g: Any, loses: Any, a: Any, b: Any) -> Any:
 
 @op("clamp")
 def clamp(x, *, low, high):
-    """y = min(max(x, low), high)          gradient: g where low ≤ x ≤ high, else 0"""
+    """y = clamp(x, low, high)          gradient: where(inside(x, low, high), g, 0); low ≤ x ≤ high"""
     return np.clip(x, low, high)
 
 
@@ -62,7 +62,7 @@ def clamp_samples(rng):
 
 @op("where", broadcasts=True, promotes=slice(1, None))
 def where(c, a, b):
-    """y = a where c, else b          gradient: g where c, else 0; 0 where c, else g (never multiplied)"""
+    """y = where(c, a, b); a where c, else b          gradient: None, where(c, g, 0), where(c, 0, g)"""
     return np.where(c, a, b)
 
 
@@ -79,7 +79,7 @@ def where_samples(rng):
 
 @op("masked_fill", label="fill", broadcasts=True, promotes=slice(0, 1))
 def masked_fill(x, mask, *, value):
-    """y = value where mask, else x          gradient: 0 where mask, else g"""
+    """y = where(mask, value, x)          gradient: where(mask, 0, g), None"""
     return np.asarray(np.where(mask, np.asarray(value, x.dtype), x), order="C")
 
 
@@ -96,7 +96,7 @@ def masked_fill_samples(rng):
 
 @op("cast")
 def cast(x, *, dtype):
-    """y = x in another dtype          gradient: g in the dtype of x"""
+    """y = cast(x); in another dtype          gradient: cast(g); to the dtype of x"""
     return x.astype(dtype)
 
 
@@ -112,7 +112,7 @@ def cast_samples(rng):
 
 @op("dropout", floats=True)
 def dropout(x, *, p, seed):
-    """y = x / (1 - p) where kept, else 0          gradient: the same of g; the seed says which are kept
+    """y = dropout(x, p); x / (1 − p) where kept, else 0          gradient: dropout(g, p); the same are kept
 
     Source: Srivastava et al. 2014, §4; scaled in training (inverted), as everywhere today. p = 1 gives zeros.
     """
@@ -142,7 +142,7 @@ def dropout_samples(rng):
 
 @op("remainder", label="%", broadcasts=True, samples=dividends)
 def remainder(a, b):
-    """y = a − b ⌊a/b⌋, with the sign of b          gradient: g, −g · ⌊a/b⌋"""
+    """y = a − b · floor(a / b); with the sign of b          gradient: g, −g · floor(a / b)"""
     refuse_zero("remainder", a, b)
     return np.remainder(a, b)
 
@@ -253,7 +253,7 @@ def detach(x):
 
 @op("clone")
 def clone(x):
-    """A copy, in row-major order          gradient: g"""
+    """y = clone(x); in row-major order          gradient: g"""
     return np.array(x, order="C")
 
 

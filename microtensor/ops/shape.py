@@ -16,7 +16,7 @@ from microtensor.ops.select import where
 
 @op("reshape", view=True)
 def reshape(x, *, shape):
-    """The same elements in row-major order, in another shape          gradient: g, reshaped back"""
+    """y = reshape(x); the same elements in row-major order          gradient: reshape(g); back"""
     return x.reshape(shape)
 
 
@@ -33,7 +33,7 @@ def reshape_samples(rng):
 
 @op("permute", label="transpose", view=True)
 def permute(x, *, axes):
-    """y's axis i is x's axis axes[i]          gradient: g, permuted back"""
+    """y = transpose(x); its axis i is x's axis axes[i]          gradient: transpose(g); back"""
     return x.transpose(axes)
 
 
@@ -55,7 +55,7 @@ def mT(x: Any) -> Any:
 
 @op("expand", view=True, broadcasts=True, promotes=None)
 def expand(x, *, shape):
-    """x repeated along axes of length 1 and new leading ones, uncopied          gradient: g, summed there"""
+    """y = expand(x); repeated along axes, uncopied          gradient: unexpand(g); summed there"""
     return np.broadcast_to(x, shape)
 
 
@@ -78,7 +78,7 @@ def expand_samples(rng):
 
 @op("flip")
 def flip(x, *, axes):
-    """x backwards along the axes, copied as in PyTorch          gradient: g, backwards"""
+    """y = flip(x); backwards along the axes, copied as in PyTorch          gradient: flip(g)"""
     return np.array(np.flip(np.atleast_1d(x), axes), order="C").reshape(x.shape)  # 0-d has an axis 0
 
 
@@ -95,7 +95,7 @@ def flip_samples(rng):
 
 @op("cat", label="concat", promotes=slice(None))
 def cat(*xs, axis):
-    """The inputs one after the other along an axis          gradient: the slice of g that came from each"""
+    """y = concat(xs); along an axis          gradient: part(g); the slice that came from each"""
     return np.asarray(np.concatenate(xs, axis=axis), order="C")  # NumPy keeps an order that all of them have
 
 
@@ -123,7 +123,7 @@ def cat_samples(rng):
 
 @op("getitem", label="index", view=True)
 def getitem(x, *, index):
-    """y = x[index], as NumPy indexes          gradient: g added up where it came from (repeated too)"""
+    """y = x[index]; as NumPy indexes          gradient: put_add(g, index); repeated places add up"""
     if is_basic(index):
         return x[_basic(index)]
     return np.asarray(x[index], order="C")  # NumPy lays the picked axes outermost: view(-1) would fail
@@ -141,7 +141,7 @@ MANY = 8192  # from here numbers are added up in float64: of 10⁶ equal ones a 
 
 @op("put_add", label="scatter add")
 def put_add(g, *, index, shape):
-    """Zeros of `shape` with g added at index, the adjoint of getitem          gradient: g[index]"""
+    """y = put_add(g, index); g added to zeros there, the adjoint of getitem          gradient: g[index]"""
     if is_basic(index):
         y = np.zeros(shape, g.dtype)
         y[index] = g  # no element is named twice
@@ -159,7 +159,7 @@ def put_add_vjp(g, *, index):
 
 @op("setitem", label="assign", broadcasts=True, promotes=None)
 def setitem(x, value, *, index):
-    """y = x, but y[index] = value          gradient: g with 0 at index, g[index]"""
+    """y = put(x, index, value); x, but y[index] = value          gradient: put(g, index, 0), g[index]"""
     y = np.array(x, order="C")
     assign(y, index, value)
     return y

@@ -19,7 +19,7 @@ def _inside(rng: Rng) -> Samples:
 
 @op("tan", floats=True, samples=_inside)
 def tan(x):
-    """y = tan x          gradient: g · (1 + y²)"""
+    """y = tan(x)          gradient: g · (1 + y²)"""
     return np.tan(x)
 
 
@@ -30,7 +30,7 @@ def tan_vjp(g, y):
 
 @op("asin", floats=True, samples=_inside)
 def asin(x):
-    """y = arcsin x, NaN outside −1 … 1          gradient: g / √(1 − x²)"""
+    """y = asin(x); NaN outside −1 … 1          gradient: g / √(1 − x²)"""
     return np.arcsin(x)
 
 
@@ -41,7 +41,7 @@ def asin_vjp(g, x):
 
 @op("acos", floats=True, samples=_inside)
 def acos(x):
-    """y = arccos x, NaN outside −1 … 1          gradient: −g / √(1 − x²)"""
+    """y = acos(x); NaN outside −1 … 1          gradient: −g / √(1 − x²)"""
     return np.arccos(x)
 
 
@@ -52,7 +52,7 @@ def acos_vjp(g, x):
 
 @op("atan", floats=True, samples=one)
 def atan(x):
-    """y = arctan x          gradient: g / (1 + x²)"""
+    """y = atan(x)          gradient: g / (1 + x²)"""
     return np.arctan(x)
 
 
@@ -63,7 +63,7 @@ def atan_vjp(g, x):
 
 @op("atan2", broadcasts=True, floats=True)
 def atan2(a, b):
-    """y = the angle of the point (b, a), −π … π          gradient: g · b / (a² + b²), −g · a / (a² + b²)"""
+    """y = atan2(a, b); the angle of (b, a)          gradient: g · b / (a² + b²), −g · a / (a² + b²)"""
     return np.arctan2(a, b)
 
 
@@ -85,7 +85,7 @@ def atan2_samples(rng):
 
 @op("sinh", floats=True, samples=one)
 def sinh(x):
-    """y = (eˣ − e⁻ˣ)/2          gradient: g · cosh x"""
+    """y = sinh(x); (eˣ − e⁻ˣ)/2          gradient: g · cosh(x)"""
     return np.sinh(x)
 
 
@@ -96,7 +96,7 @@ def sinh_vjp(g, x):
 
 @op("cosh", floats=True, samples=away_from_kinks)
 def cosh(x):
-    """y = (eˣ + e⁻ˣ)/2          gradient: g · sinh x"""
+    """y = cosh(x); (eˣ + e⁻ˣ)/2          gradient: g · sinh(x)"""
     return np.cosh(x)
 
 
@@ -107,7 +107,7 @@ def cosh_vjp(g, x):
 
 @op("exp2", label="2ˣ", floats=True, samples=one)
 def exp2(x):
-    """y = 2ˣ          gradient: g · y · ln 2"""
+    """y = 2 ** x          gradient: g · y · log(2)"""
     return np.exp2(x)
 
 
@@ -118,7 +118,7 @@ def exp2_vjp(g, y):
 
 @op("log2", floats=True, samples=positive)
 def log2(x):
-    """y = log₂ x          gradient: g / (x · ln 2)"""
+    """y = log2(x)          gradient: g / (x · log(2))"""
     return np.log2(x)
 
 
@@ -129,7 +129,7 @@ def log2_vjp(g, x):
 
 @op("log10", floats=True, samples=positive)
 def log10(x):
-    """y = log₁₀ x          gradient: g / (x · ln 10)"""
+    """y = log10(x)          gradient: g / (x · log(10))"""
     return np.log10(x)
 
 
@@ -140,7 +140,7 @@ def log10_vjp(g, x):
 
 @op("logaddexp", broadcasts=True, floats=True, samples=pairs)
 def logaddexp(a, b):
-    """y = ln(eᵃ + eᵇ), without overflow          gradient: g · sigmoid(a − b), g · sigmoid(b − a)"""
+    """y = log(exp(a) + exp(b)); without overflow          gradient: g · sigmoid(a − b), g · sigmoid(b − a)"""
     return np.logaddexp(a, b)
 
 

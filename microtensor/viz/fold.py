@@ -56,6 +56,9 @@ class Folded:
     output: Group
     of: dict[Node, Group]
 
+    def __post_init__(self) -> None:
+        self.uses = Counter(edge.source for edge in self.edges)
+
 
 def fold(graph: Graph, *, by_line: bool) -> Folded:
     """Group the graph: by the folds of the layers (`by_line`), or not at all.

@@ -1,8 +1,7 @@
 """One text, two uses: a formula is a Python expression, printed in labels and evaluated in tests.
 
 `S = Q @ K.mT / sqrt(d_k)` prints as S = Q Kᵀ / √d_k and, evaluated on the tape's arrays, must give the
-engine's values: a label cannot lie. The texts of ops stand here in the ops' own argument names, those of
-layers in `fold`.
+engine's values: a label cannot lie. The texts of ops stand in their docstrings, those of layers in `fold`.
 """
 
 from __future__ import annotations
@@ -10,48 +9,27 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from microtensor.viz import symbols
+from microtensor.viz.texts import texts_of
 
-__all__ = ["OPS", "Printer", "evaluate", "indices", "number", "of_op", "operands", "parse"]
-
-# What an op computes, in the names of its arguments; an op that is not here is printed as a call: tanh(x).
-OPS = {
-    "abs": "abs(x)",
-    "add": "a + b",
-    "div": "a / b",
-    "dropout": "dropout(x, p)",  # keep is chance, not an operand: what a formula does not name is not drawn
-    "embedding": "weight[ids]",
-    "getitem": "x[index]",
-    "linear": "x @ w.mT + b",
-    "masked_fill": "where(mask, value, x)",
-    "matmul": "a @ b",
-    "mul": "a * b",
-    "neg": "-x",
-    "permute": "transpose(x)",
-    "pow": "x ** p",
-    "reciprocal": "1 / x",
-    "rsqrt": "1 / sqrt(x)",
-    "sqrt": "sqrt(x)",
-    "square": "x ** 2",
-    "sub": "a - b",
-    "where": "where(c, a, b)",
-}
-
-
-REDUCTIONS = {"amax": "max", "amin": "min", "mean": "mean", "prod": "prod", "sum": "sum"}
+__all__ = ["Printer", "evaluate", "indices", "number", "of_op", "operands", "parse"]
 
 
 def of_op(op: Any, count: int, axis: Any = None) -> str:
     """The formula of an op with `count` inputs; axis: those of a reduction, None for all."""
-    if op.name in REDUCTIONS:
-        return f"{REDUCTIONS[op.name]}(x{'' if axis is None else f', {axis}'})"
-    names = [f"{op.variadic}{i}" for i in range(count)] if op.variadic else op.inputs
-    return OPS.get(op.name) or f"{op.__name__}({', '.join(names[:count])})"
+    names = [f"{op.variadic}{i}" for i in range(count)] if op.variadic else op.inputs[:count]
+    text = texts_of(op).equation
+    if text is None:
+        return f"{op.__name__}({', '.join(names)})"
+    if op.variadic:
+        return text.replace(op.variadic, ", ".join(names))
+    return text if axis is None or not re.fullmatch(r"\w+\(x\)", text) else f"{text[:-1]}, {axis})"
 
 
 @functools.cache
@@ -106,6 +84,7 @@ INFIX: dict[type[ast.operator], tuple[str, int]] = {
     ast.Div: (" / ", PRODUCT),
     ast.MatMult: (" ", PRODUCT),
 }
+COMPARISONS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.Gt: ">", ast.Eq: "="}
 
 
 class Printer:
@@ -152,8 +131,10 @@ class Printer:
             if value.endswith(".mT"):
                 return self._transposed(self.symbol(value[:-3])), ATOM
             return self.symbol(value), ATOM
-        if name.startswith("d") and isinstance(self.names.get(name[1:]), str):  # a gradient, dQ
-            return self.symbol("d" + self.names[name[1:]].removesuffix(".mT")), ATOM
+        if name.startswith("d") and isinstance(of := self.names.get(name[1:]), str):  # a gradient, dQ
+            if of.endswith(".mT"):
+                return self._transposed(self.symbol("d" + of[:-3])), ATOM
+            return self.symbol("d" + of), ATOM
         base, _, sub = name.partition("_")
         if isinstance(self.names.get(sub), str):  # split_h: h may have another letter
             return self.symbol(f"{base}_{self.names[sub]}"), ATOM
@@ -180,7 +161,14 @@ class Printer:
         # left to right, as Python reads it: only the right side needs brackets at the same level
         return self._inside(tree.left, binds) + between + self._inside(tree.right, binds + 1), binds
 
+    def _compare(self, tree: ast.Compare) -> tuple[str, int]:
+        sign = COMPARISONS[type(tree.ops[0])]
+        return f"{self._inside(tree.left, SUM)} {sign} {self._inside(tree.comparators[0], SUM)}", LOOSE
+
     def _attribute(self, tree: ast.Attribute) -> tuple[str, int]:
+        stored = self.names.get(tree.value.id) if isinstance(tree.value, ast.Name) else None
+        if isinstance(stored, str) and stored.endswith(".mT"):  # twice transposed
+            return self.symbol(stored[:-3]), ATOM
         text, binds = self._print(tree.value)
         return (text if tree.attr != "mT" else self._transposed(text, binds)), ATOM
 
@@ -194,6 +182,8 @@ class Printer:
     def _call(self, tree: ast.Call) -> tuple[str, int]:
         assert isinstance(tree.func, ast.Name)
         function, arguments = tree.func.id, [a for a in tree.args if not self._absent(a)]
+        if function in self.names and self.names[function] is None:  # absent: drop(x) is x
+            return self._print(arguments[0])
         if function == "sqrt":
             return "√" + self._inside(arguments[0], ATOM), ATOM
         if function == "abs":
@@ -201,7 +191,8 @@ class Printer:
         if function in ("Σ", "sum") and len(arguments) == 1:
             return "Σ " + self._inside(arguments[0], PRODUCT), PRODUCT
         if function == "where":
-            condition, then, otherwise = (self._inside(a, SUM) for a in arguments)
+            condition = self._print(arguments[0])[0]
+            then, otherwise = (self._inside(a, SUM) for a in arguments[1:])
             return f"{then} where {condition}, else {otherwise}", LOOSE
         if function == "Concat_h":  # the paper's Concat(head_1, …, head_h), evaluated as merge_h(H)
             first, last = self.symbol("head_1"), self.symbol(f"head_{self.names.get('h', 'h')}")

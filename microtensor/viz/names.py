@@ -9,6 +9,7 @@ from microtensor.viz.axes import Shapes
 from microtensor.viz.fold import Folded, Group
 from microtensor.viz.formula import Printer
 from microtensor.viz.record import Span
+from microtensor.viz.texts import texts_of
 from microtensor.viz.trace import Graph, Node
 
 __all__ = ["Names"]
@@ -56,11 +57,14 @@ class Names:
         """What ids are made of: the layer's symbol, whatever the drawing calls the tensor."""
         return node.symbol or node.code or self.of(node) or "y"
 
-    def _in_formula(self, node: Node) -> str | None:
-        """The symbol as a formula needs it: a stored weight is the transpose of the paper's."""
+    def _in_formula(self, node: Node, *, stored: bool = False) -> str | None:
+        """The symbol as a formula needs it: a stored weight is the transpose of the paper's.
+
+        stored: the formula means the tensor as it is stored (an op's), and not the paper's (a fold's).
+        """
         symbol = self.of(node)
-        stored = self.code and node.transposed and node.given is None and node.code is not None
-        return f"{symbol}.mT" if stored else symbol
+        means_stored = self.code and node.given is None and node.code is not None
+        return f"{symbol}.mT" if node.transposed and means_stored is not stored else symbol
 
     def printer(self, names: dict[str, Any], *, html: bool) -> Printer:
         """A printer that knows these names and the letters of axes."""
@@ -72,20 +76,48 @@ class Names:
         if group.span is not None:
             return self.printer(self._bound(group), html=html).print(group.span.texts[0])
         node = group.last
-        values: dict[str, Any] = {k: v for k, v in node.params.items() if isinstance(v, int | float)}
+        return self.printer(self._of_op(node), html=html).print(f"y = {node.formula}")
+
+    def _of_op(self, node: Node) -> dict[str, Any]:
+        """The names in an op's texts → symbols, numbers, or None for what is absent; y is the result."""
+        assert node.op is not None
+        values: dict[str, Any] = {k: v for k, v in node.params.items() if isinstance(v, int | float | None)}
         for slot, value in node.arguments:
-            values[slot] = self._in_formula(value) if isinstance(value, Node) else value
+            values[slot] = (
+                (self._in_formula(value, stored=True) or slot) if isinstance(value, Node) else value
+            )
         if "index" in node.params:
             values["index"] = formula.indices(node.params["index"])
-        values["result"] = self._in_formula(node)
-        return self.printer(values, html=html).print(f"result = {node.formula}")
+        if node.params.get("dropout_p") == 0:
+            values["drop"] = None
+        return {**values, "y": self._in_formula(node, stored=True) or "y"}
 
-    def gradients(self, group: Group) -> list[str]:
-        """The gradient formulas of a fold in plain text, but for what is absent or needs no gradient."""
+    def gradients(self, group: Group, *, html: bool = False) -> list[str]:
+        """The gradient formulas of a fold or an op, but for what is absent or needs no gradient."""
         if group.span is None:
-            return []
-        printer = self.printer(self._bound(group), html=False)
+            return self._gradients_of_op(group.last, html=html)
+        printer = self.printer(self._bound(group), html=html)
         return [printer.print(text) for text in group.span.texts[1:] if self._needed(group.span, text)]
+
+    def _gradients_of_op(self, node: Node, *, html: bool) -> list[str]:
+        assert node.op is not None
+        op, texts, names = node.op, texts_of(node.op), self._of_op(node)
+        left, right = (self.printer(n, html=html) for n in (names, {**names, "g": f"d{names['y']}"}))
+        lines, read = [], set[str]()
+        for slot, value in node.arguments:
+            if not isinstance(value, Node) or not value.differentiable:
+                continue
+            place = op.inputs.index(slot) if op.variadic is None else 0
+            text = (texts.gradients[place] if texts.gradients else None) or f"{op.name}_vjp(g)"
+            read |= formula.operands(text)
+            sign = "+=" if self.folded.uses[value] > 1 else "="
+            lines.append(f"{left.print(f'd{slot}')} {sign} {right.print(text)}")
+        steps = [step for step in texts.steps if formula.parse(step)[0] in read]
+        for step in texts.steps:  # what only steps use
+            steps += [
+                s for s in texts.steps if s not in steps and formula.parse(s)[0] in formula.operands(step)
+            ]
+        return [*(right.print(step) for step in texts.steps if step in steps), *lines]
 
     def _needed(self, span: Span, text: str) -> bool:
         """Does what a gradient formula computes, dX, belong to a tensor X that needs one?"""

@@ -138,7 +138,6 @@ class _Painter:
         lines, small = self._equation(group), [self._shape(group)]
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
         tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
-        tooltip += [f"gradient: {'; '.join(found)}" if (found := self.names.gradients(group)) else ""]
         box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {symbols.safe(group.span.key)}",
                   lines, small, "\n".join(tooltip), f"ops.html#{symbols.safe(group.span.key)}")  # fmt: skip
         box.lane, box.block = group.lane, _block(group)
@@ -202,6 +201,7 @@ class _Painter:
             *([f"module: {path}"] if path else []),
             f"in {', '.join(self.shapes.plain(s) for s in sources) or 'nothing'}",
             f"out {self.shapes.plain(node)} {node.dtype} · {flops}",
+            *([f"gradient: {'; '.join(found)}"] if (found := self.names.gradients(group)) else []),
         ]
 
     def draw_output(self) -> None:

@@ -63,8 +63,8 @@ class Node:
     def _axis(self) -> Any:
         """The axes of a reduction, as short as they can be said: None for all, a number for one."""
         axis, shape = self.params.get("axis"), self.parents[0].shape if self.parents else None
-        if not isinstance(axis, tuple):
-            return axis
+        if not isinstance(axis, tuple) or "keepdims" not in self.params:
+            return None  # softmax goes along its axis, and is written without it
         if shape is not None and len(axis) == len(shape):
             return None
         return axis[0] if len(axis) == 1 else axis

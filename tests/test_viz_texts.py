@@ -1,0 +1,294 @@
+"""The formulas in the docstrings of ops: each says what the op computes, and what its gradient is.
+
+What is printed in drawings is evaluated here, by NumPy, and compared with the engine.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+from microtensor import engine, kernels, viz
+from microtensor.viz import formula
+from microtensor.viz.texts import Texts, of_docstring, texts_of
+
+OPS = sorted(name for name, op in engine.registry.items() if op.vjp_function is not None)
+
+
+def in_numpy(name: str, x: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """The functions that a formula calls and NumPy knows by another name, or with more arguments."""
+    axis = params.get("axis")
+    keep = {"axis": axis, "keepdims": True}
+    rows: dict[str, Any] = {"axis": axis if isinstance(axis, int) else -1, "keepdims": True}
+    functions: dict[str, Any] = {
+        "π": math.pi,
+        **{f: getattr(np, f) for f in ("sin", "cos", "tan", "tanh", "sinh", "cosh", "log2", "log10")},
+        **{f: getattr(np, f) for f in ("floor", "sign", "maximum", "minimum", "trunc")},
+        **{f: getattr(np, f"arc{f[1:]}") for f in ("acos", "asin", "atan", "atan2")},
+        "erf": np.vectorize(math.erf, otypes=[float]),
+        "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "clone": np.copy,
+        "count": lambda x: np.sum(x, **keep) if x.dtype == bool else x.size / max(np.max(x, **keep).size, 1),
+        "rowsum": lambda x: np.sum(x, **rows),
+        "rowmean": lambda x: np.mean(x, **rows),
+        "rowvar": lambda x: np.var(x, **rows),
+        "prod_of_others": lambda x: np.prod(x, **keep) / x,
+        "concat": lambda *xs: np.concatenate(xs, axis),
+        "clamp": np.clip,
+        "softmax": lambda x: np.moveaxis(
+            formula.FUNCTIONS["softmax"](np.moveaxis(x, rows["axis"], -1)), -1, rows["axis"]
+        ),
+        "inside": lambda x, low, high: (x >= (low or -np.inf)) & (x <= (high or np.inf)),
+        "flip": lambda x: np.flip(x, params.get("axes", axis)),
+        "cumsum": lambda x: np.cumsum(x, axis),
+        "dropout": lambda x, p: x * kernels.dropout_keeps(x.shape, **params) / (1 - p),
+        "transpose": lambda x: np.transpose(x, params["axes"]),
+    }
+    return functions
+
+
+def back(op: Any, args: Any, params: dict[str, Any], y: Any) -> dict[str, Any]:
+    """What the gradient of an op calls otherwise than its formula does, or calls only there."""
+    x, axis = args[0], params.get("axis")
+
+    def restored(g: Any) -> Any:
+        axes = range(x.ndim) if axis is None else [a % x.ndim for a in axis]
+        return g.reshape([1 if i in axes else n for i, n in enumerate(x.shape)])
+
+    def put_add(g: Any, index: Any) -> Any:
+        np.add.at(z := np.zeros(x.shape), index, g)
+        return z
+
+    def put(g: Any, index: Any, value: Any) -> Any:
+        z = g.copy()
+        z[index] = value
+        return z
+
+    def add_rows(g: Any, ids: Any) -> Any:
+        z = put_add(g, ids)
+        if params["padding_idx"] is not None:
+            z[params["padding_idx"]] = 0
+        return z
+
+    functions: dict[str, Any] = {
+        "expand": lambda g: np.broadcast_to(restored(g), x.shape),
+        "put_add": put_add,
+        "put": put,
+        "add_rows": add_rows,
+        "on_diagonal": lambda g: put_add(g, _diagonal(x.shape, params["offset"])),
+        "reshape": lambda g: g.reshape(x.shape),
+        "cast": lambda g: g.astype(x.dtype),
+        "unexpand": lambda g: _to(x.shape, g),
+    }
+    if op.name == "permute":
+        functions["transpose"] = lambda g: g.transpose(np.argsort([a % x.ndim for a in params["axes"]]))
+    if op.name == "gelu":
+        functions |= _normal(params["approximate"])
+    if op.name == "cross_entropy":
+        functions |= _targets(x, args[1], params)
+    if op.name == "attention":
+        functions |= _attention(args, params)
+    return functions
+
+
+def _diagonal(shape: Any, offset: int) -> Any:
+    i = np.arange(len(np.diagonal(np.empty(shape[-2:]), offset)))
+    return (..., i - min(offset, 0), i + max(offset, 0))
+
+
+def _normal(approximate: bool) -> dict[str, Any]:
+    """Φ and φ, which is its slope."""
+    erf = np.vectorize(math.erf, otypes=[float])
+
+    def cdf(x: Any) -> Any:
+        if approximate:
+            return (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+        return (1 + erf(x / math.sqrt(2))) / 2
+
+    return {"Φ": cdf, "φ": lambda x: (cdf(x + 1e-5) - cdf(x - 1e-5)) / 2e-5}
+
+
+def _targets(logits: Any, target: Any, params: dict[str, Any]) -> dict[str, Any]:
+    kept = target != params["ignore_index"]
+    smooth, classes = params["label_smoothing"], logits.shape[-1]
+    share = kept / max(kept.sum(), 1) if params["average"] else kept * 1.0
+    return {
+        "q": lambda t: (1 - smooth) * np.eye(classes)[np.where(kept, t, 0)] + smooth / classes,
+        "share": lambda t: share[:, None],
+    }
+
+
+def _attention(args: Any, params: dict[str, Any]) -> dict[str, Any]:
+    def weights(q: Any, k: Any, mask: Any = None) -> Any:
+        s = q @ k.mT * params["scale"]
+        if mask is not None:
+            s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
+        if params["causal"]:
+            s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
+        return formula.FUNCTIONS["softmax"](s)
+
+    p, shape = params["dropout_p"], (*args[0].shape[:-1], args[1].shape[-2])
+    keep = kernels.attention_keeps(shape, p, params["seed"]) if p else np.ones(shape, bool)
+    return {"weights": weights, "drop": lambda x: np.where(keep, x, 0) / (1 - p)}
+
+
+def _to(shape: tuple[int, ...], g: Any) -> Any:
+    """Summed over the axes that broadcasting added or stretched."""
+    g = np.asarray(g)
+    g = g.sum(axis=tuple(range(g.ndim - len(shape))))
+    return g.sum(axis=tuple(i for i, n in enumerate(shape) if n == 1), keepdims=True).reshape(shape)
+
+
+def cases(name: str, rng: np.random.Generator) -> Any:
+    op = engine.registry[name]
+    assert op.samples_function is not None
+    for args, params in op.samples_function(rng):
+        args = [np.asarray(a) if isinstance(a, np.generic) else a for a in args]
+        if any(a.size == 0 for a in args if isinstance(a, np.ndarray)):
+            continue  # NumPy has no maximum of nothing
+        yield op, args, {**op.defaults, **params}
+
+
+# y is no formula of x alone: where it is put, or by a definition that the test of values holds already
+UNSAID = {"cast", "expand", "reshape", "diagonal", "put_add", "setitem", "layer_norm", "cross_entropy", "cat"}
+
+
+@pytest.mark.parametrize("name", [name for name in OPS if name not in UNSAID])
+def test_the_formula_of_an_op_gives_what_it_computes(rng: np.random.Generator, name: str) -> None:
+    for op, args, params in cases(name, rng):
+        text = formula.of_op(op, len(args), params.get("axis") if "keepdims" in params else None)
+        names = {**dict(zip(op.inputs, args, strict=True)), **params, **in_numpy(name, args[0], params)}
+        names |= back(op, args, params, None) if name in ("gelu", "attention") else {}
+        if name in ("amax", "amin", "prod", "mean", "sum"):
+            names = {k: v for k, v in names.items() if k not in ("sum", "prod")}
+        want = op(*args, **params)
+        if name == "logsumexp":
+            names["sum"] = lambda x, axis=params["axis"]: np.sum(x, axis=axis)
+        got = formula.evaluate(text, names)
+        np.testing.assert_allclose(np.reshape(got, want.shape), want, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_gradient_formulas_of_an_op_give_its_gradients(rng: np.random.Generator, name: str) -> None:
+    compared = 0
+    for op, args, params in cases(name, rng):
+        tensors = [mt.tensor(a) if isinstance(a, np.ndarray) else a for a in args]
+        wanted = [t for t in tensors if isinstance(t, mt.Tensor) and t.dtype.kind == "f"]
+        for t in wanted:
+            t.requires_grad_()
+        y = op(*tensors, **params)
+        g = np.asarray(rng.normal(size=y.shape))
+        gradients = mt.autograd.grad(y, wanted, mt.tensor(g, dtype=y.dtype))
+        found = dict(zip(map(id, wanted), gradients, strict=True))
+        names = names_of(op, args, params, y.array, g)
+        for slot, (tensor, text) in enumerate(zip(tensors, per_input(op, len(args)), strict=True)):
+            if id(tensor) in found:
+                assert text is not None
+                got = _to(tensor.shape, evaluate(text, {**names, "slot": slot}))
+                tight = 1e-9 if name == "gelu" else 1e-10  # φ is a difference quotient here
+                np.testing.assert_allclose(got, found[id(tensor)].array, rtol=tight, atol=tight)
+                compared += 1
+    assert compared
+
+
+def per_input(op: Any, count: int) -> list[str | None]:
+    texts = texts_of(op).gradients
+    return list(texts) * count if op.variadic else list(texts)
+
+
+def names_of(op: Any, args: Any, params: dict[str, Any], y: Any, g: Any) -> dict[str, Any]:
+    """What the names in a gradient formula are: rows of matrices, reduced axes put back with length 1."""
+    names = {**params, **in_numpy(op.name, args[0], params), **back(op, args, params, y)}
+    x = np.asarray(args[0])
+    if "keepdims" in params and op.name not in ("sum", "mean"):
+        axes = range(x.ndim) if params["axis"] is None else [a % x.ndim for a in params["axis"]]
+        lengths = [1 if i in axes else n for i, n in enumerate(x.shape)]
+        y, g = y.reshape(lengths), g.reshape(lengths)
+    if op.variadic:
+        axis = params["axis"]
+        names["part"] = lambda g: np.split(g, np.cumsum([a.shape[axis] for a in args])[:-1], axis)
+    inputs = dict(zip(op.inputs, args, strict=False))
+    if op.name == "linear" and x.ndim == 1:
+        inputs["x"], g = x[None], g[None]
+    if op.name in ("linear", "layer_norm", "matmul") and g.ndim == 1:
+        g = g[None]
+    if op.name == "cross_entropy" and g.ndim:
+        g = g[:, None]  # one for each row
+    names |= {**inputs, "y": y, "g": g}
+    for step in ordered(texts_of(op).steps):
+        names[formula.parse(step)[0]] = formula.evaluate(step, names)  # type: ignore[index]
+    return names
+
+
+def ordered(steps: tuple[str, ...]) -> tuple[str, ...]:
+    """Steps stand in the order in which they can be computed."""
+    known: set[str | None] = set()
+    for step in steps:
+        defined = {formula.parse(s)[0] for s in steps}
+        assert not formula.operands(step) & defined - known
+        known.add(formula.parse(step)[0])
+    return steps
+
+
+def evaluate(text: str, names: dict[str, Any]) -> Any:
+    got = formula.evaluate(text, names)
+    return got[names["slot"]] if isinstance(got, list) else got
+
+
+def test_every_op_of_the_tape_says_its_formula_and_a_gradient_for_each_input() -> None:
+    for name in OPS:
+        op, texts = engine.registry[name], texts_of(engine.registry[name])
+        assert texts.equation, name
+        assert len(texts.gradients) == (1 if op.variadic else len(op.inputs)), name
+        known = {*op.inputs, "y", "g", "π", *(formula.parse(step)[0] for step in texts.steps)}
+        known |= {*inspect.signature(op.forward).parameters}
+        for text in (*texts.gradients, *texts.steps):
+            assert text is None or formula.operands(text) <= known, (name, text)
+
+
+def test_a_false_gradient_is_caught(rng: np.random.Generator) -> None:
+    op, args, params = next(cases("tanh", rng))
+    y = op(*args, **params)
+    names = names_of(op, args, params, y, np.ones(y.shape))
+    true = formula.evaluate(texts_of(op).gradients[0] or "", names)
+    assert not np.allclose(formula.evaluate("g * (1 - y)", names), true)
+
+
+def test_a_docstring_is_read_as_people_write_it() -> None:
+    text = """y = √x + |a|; a remark          gradient: −g · x², aᵀ @ b; another;
+    with A = x³, B = where(a < b, 0, g); the end
+
+    Source: none.
+    """
+    assert of_docstring(text) == Texts(
+        "sqrt(x) + abs(a)",
+        ("-g * x ** 2", "a.mT @ b"),
+        ("A = x ** 3", "B = where(a < b, 0, g)"),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "Copies a tensor.", "y = x in another dtype     gradient: g, back"])
+def test_a_docstring_without_formulas_is_no_error(text: str) -> None:
+    assert of_docstring(text) == Texts()
+
+
+def test_an_op_without_formulas_is_drawn_by_its_name() -> None:
+    @engine.op("told_by_nobody")
+    def told_by_nobody(x):  # type: ignore[no-untyped-def]
+        return 2 * x
+
+    @told_by_nobody.vjp
+    def told_by_nobody_vjp(g):  # type: ignore[no-untyped-def]
+        return (2 * g,)
+
+    try:
+        dot = viz.draw(told_by_nobody(mt.ones(3, requires_grad=True))).dot
+    finally:
+        del engine.registry["told_by_nobody"]
+    assert "y = told_by_nobody(x)" in dot
+    assert "dx = told_by_nobody_vjp(dy)" in dot
