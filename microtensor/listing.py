@@ -10,7 +10,7 @@ import bisect
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from microtensor import cost, engine
 from microtensor.engine import Entry
 from microtensor.walk import walk
 
-__all__ = ["Line", "Tape", "kept_bytes", "paths_noted", "reachable", "tape"]
+__all__ = ["Line", "Tape", "kept_arrays", "kept_bytes", "paths_noted", "reachable", "tape"]
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,34 @@ def tape(y: Any, *inputs: Any, grads: bool = False) -> Tape:
 
 def kept_bytes(entries: list[Entry]) -> list[int]:
     """What backward needs of each entry and no older one keeps; leaves that are alive do not count."""
-    leaves = [x for e in entries for x in map(_alive, e.inputs) if isinstance(x, engine.Tensor)]
-    seen, bytes_kept = {id(_buffer(x.array)) for x in leaves}, []
+    return [sum(buffer.nbytes for _, _, buffer in kept) for kept in kept_arrays(entries)]
+
+
+def kept_arrays(entries: list[Entry], *, watched: Collection[int] = ()) -> list[list[tuple[str, Any, Any]]]:
+    """(name in the VJP, array, buffer that owns its memory) of what `kept_bytes` counts, for each entry.
+
+    watched: ids of tensors that are alive only because somebody looks on.
+    """
+    tensors = [x for e in entries for x in map(_alive, e.inputs) if isinstance(x, engine.Tensor)]
+    leaves = [x for x in tensors if id(x) not in watched]
+    seen, found = {id(_buffer(x.array)) for x in leaves}, []
     for e in entries:
-        kept = {id(b): b.nbytes for b in map(_buffer, e.arrays()) if id(b) not in seen}
-        seen.update(kept)
-        bytes_kept.append(sum(kept.values()))
-    return bytes_kept
+        kept = []
+        for name, array in _saved(e):
+            if id(buffer := _buffer(array)) not in seen:
+                seen.add(id(buffer))
+                kept.append((name, array, buffer))
+        found.append(kept)
+    return found
+
+
+def _saved(entry: Entry) -> Iterator[tuple[str, Any]]:
+    """The arrays that an entry keeps; those of a variadic op as xs0, xs1 …"""
+    for name, saved in zip(entry.op.kept, entry.saved or (), strict=False):
+        several = saved if type(saved) is tuple else (saved,)
+        for i, array in enumerate(several):
+            if isinstance(array, np.ndarray):
+                yield (f"{name}{i}" if type(saved) is tuple else name), array
 
 
 def reachable(root: Entry) -> list[Entry]:

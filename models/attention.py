@@ -27,6 +27,8 @@ ADD_MASK = ("Z = S + M", "dS = dZ")
 SOFTMAX = ("A = softmax(S)", "dS = A * (dA - rowsum(dA * A))")
 DROPOUT = ("D = dropout(A, p)", "dA = dD * keep / (1 - p)")
 AVERAGE = ("H = A @ V", "dA = dH @ V.mT", "dV = A.mT @ dH")
+SCALE = ("1 / sqrt(d_k)",)
+NO_SLOPE = {"b": "softmax ignores a number that is added to a whole row of scores"}  # of b_K
 HEAD = ("Q = X @ W + b", "dX += dQ @ W.mT", "dW = X.mT @ dQ", "db = Σ(dQ)")
 CONCAT = ("C = Concat_h(H)", "dH = split_h(dC)")
 OUTPUT = ("Y = C @ W + b", "dC = dY @ W.mT", "dW = C.mT @ dY", "db = Σ(dY)")
@@ -47,7 +49,7 @@ def scaled_dot_product_attention(
     Source: the paper, eq. 1; the lecture.
     """
     with viz.fold("attention", title="scaled\ndot-product\nattention\n× {h} heads"):
-        with viz.fold("scores", *SCORES, lane="S", Q=Q, K=K):
+        with viz.fold("scores", *SCORES, lane="S", constants=SCALE, Q=Q, K=K):
             S = Q @ K.mT * (1.0 / math.sqrt(Q.shape[-1]))  # (..., T, S)
         viz.tag(S, "S")
         if mask is not None:
@@ -145,10 +147,13 @@ class MultiHeadAttention(nn.Module):
         viz.tag(K, "K", axes="B h n_k d_k")
         viz.tag(V, "V", axes="B h n_k d_k")
         p = self.dropout if self.training else 0.0
-        if need_weights or viz.is_recording():
+        if need_weights or viz.opens_fused():
             heads, A = scaled_dot_product_attention(Q, K, V, mask, p)
         else:  # the same equation as one kernel, which keeps no weights
-            heads = F.scaled_dot_product_attention(Q, K, V, mask, p)
+            with viz.fold("attention", lane="O", constants=SCALE):
+                heads = F.scaled_dot_product_attention(Q, K, V, mask, p)
+            viz.tag(mask, "M", of=mask)
+            viz.tag(heads, "H")
         B, H, T, D = heads.shape
         with viz.fold("concat", *CONCAT, lane="O", H=heads):
             concat = heads.transpose(1, 2).reshape(B, T, H * D)  # (B, T, C)
@@ -170,8 +175,9 @@ class MultiHeadAttention(nn.Module):
         """(B, H, S, d_k) and (B, H, S, d_v), of all positions that were read if there is a cache."""
 
         def project() -> tuple[Tensor, ...]:
-            with viz.fold("linK", *PROJECTION, lane="K", X=key, W=self.k_proj.weight, b=self.k_proj.bias):
-                K = self._split(self.k_proj(key))  # (B, H, S, d_k)
+            k = self.k_proj
+            with viz.fold("linK", *PROJECTION, lane="K", zero=NO_SLOPE, X=key, W=k.weight, b=k.bias):
+                K = self._split(k(key))  # (B, H, S, d_k)
             with viz.fold("linV", *PROJECTION, lane="V", X=value, W=self.v_proj.weight, b=self.v_proj.bias):
                 V = self._split(self.v_proj(value))  # (B, H, S, d_v)
             return K, V
@@ -236,7 +242,8 @@ class MultiHeadAttention(nn.Module):
         """Q_i = X W_i^Q + b_Q,i, say: (B, T, d_model) → (B, T, d_k)"""
         part = self.get_submodule(f"{letter.lower()}_proj")
         columns = slice(i * self.d_k, (i + 1) * self.d_k)
-        with viz.fold(f"lin{letter}", *HEAD, lane=letter, X=x) as line:
+        zero = NO_SLOPE if letter == "K" else None
+        with viz.fold(f"lin{letter}", *HEAD, lane=letter, zero=zero, X=x) as line:
             W, b = part.weight.T[:, columns], None if part.bias is None else part.bias[columns]
             y: Tensor = x @ W if b is None else x @ W + b
             line.names(W=W, b=b)

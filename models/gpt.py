@@ -76,7 +76,7 @@ class CausalSelfAttention(nn.Module):
             q, k, v = map(mt.from_numpy, qkv.array.transpose(2, 0, 3, 1, 4))
             k, v = cache.extend(layer, k, v)  # (B, H, S, D)
         p = self.dropout if self.training else 0.0
-        if viz.is_recording():
+        if viz.opens_fused():
             y, _ = scaled_dot_product_attention(q, k, v, causal_mask(T), p)
         elif cache is None or cache.length == 0:
             y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)

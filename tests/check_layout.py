@@ -137,7 +137,7 @@ def _labels(layout: Layout) -> Iterator[str]:
 
 def _flow(layout: Layout) -> Iterator[str]:
     for edge in layout.edges:
-        if layout.at(edge["head"])[1] <= layout.at(edge["tail"])[1]:
+        if "fwd" in edge["class"].split() and layout.at(edge["head"])[1] <= layout.at(edge["tail"])[1]:
             yield f"{layout.name(edge)} points against {layout.direction}"
 
 

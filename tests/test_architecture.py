@@ -199,13 +199,13 @@ def lines_of_code(path: Path) -> int:
 def test_the_evening_path_is_read_in_an_evening():
     path = [ROOT / "microtensor" / f"{name}.py" for name in EVENING]
     path += [ROOT / "models" / f"{name}.py" for name in ("attention", "transformer")]
-    # 6 lines say what each head is in a drawing, 13 when a leaf's gradient is complete
-    assert sum(map(lines_of_code, path)) <= 2138
+    # 18 lines say what heads and constants are in a drawing, 13 when a leaf's gradient is complete
+    assert sum(map(lines_of_code, path)) <= 2150
 
 
 # Lines of code that each room may have. What a room gains it pays for by becoming simpler, or says why here.
 ROOMS = {
-    "": 2094,  # engine, walk, tensor, what makes and lists tensors; 45 lines of it are speed (operators)
+    "": 2106,  # engine, walk, tensor, what makes and lists tensors; 45 lines of it are speed (operators)
     "data": 783,  # small tasks 110, texts 23
     "drills": 251,  # about 25 bugs, which are data
     "kernels": 2727,  # attention 650, products 610, rows 280: vector code stands twice (Python, LLVM)
@@ -219,7 +219,7 @@ ROOMS = {
     # for the ranks of a parallel run: buckets of gradients, shares of a batch, who is gone
     "train": 1904,
     "utils": 10,
-    "viz": 2450,  # attention maps 230, trees of searches 120
+    "viz": 3220,  # four levels of drawings, their gradients and values 2850; attention maps 230, trees 120
 }
 
 

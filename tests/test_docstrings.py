@@ -65,6 +65,7 @@ REFUSES_NOTHING = {
         "normalize",
         "fold",
         "is_recording",
+        "opens_fused",
         "recording",
     ),
     *("detect_anomaly", "set_detect_anomaly", "Block", "Switch", "composites", "enable_grad", "no_grad"),

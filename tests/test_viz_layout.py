@@ -77,6 +77,36 @@ def test_layout_holds_for_every_head(direction: str, heads: int) -> None:
         assert problems(drawn.json) == []
 
 
+@pytest.mark.parametrize(
+    ("level", "direction"),
+    [
+        ("equations", "TB"),
+        ("equations", "LR"),
+        ("ops", "BT"),
+        ("heads", "TB"),
+        ("tape", "TB"),
+        ("tape", "BT"),
+    ],
+)
+def test_layout_holds_with_gradients_values_and_costs(level: str, direction: str) -> None:
+    for bias, cross in [(True, False), (False, True)]:
+        drawn = drawing(
+            mask=not cross,
+            bias=bias,
+            cross=cross,
+            level=level,
+            direction=direction,
+            grads=mt.ones(2, 5, 16),
+            values=True,
+            cost=True,
+        )
+        assert problems(drawn.json) == []
+
+
+def test_layout_holds_for_lines_that_are_kept_alive_one_by_one() -> None:
+    assert problems(drawing(level="tape", need_weights=True).json) == []
+
+
 def test_ids_that_the_checks_rely_on_are_there() -> None:
     ids = {o["id"] for o in drawing().json["objects"] if "id" in o}
     folds = ("linQ", "linK", "linV", "scores", "mask", "softmax", "dropout", "av", "concat", "linO")

@@ -285,6 +285,20 @@ def test_the_tool_draws_to_several_files_and_says_where(
     assert "node-b_Q" not in files[2].read_text(encoding="utf-8")
 
 
+def test_the_tool_draws_every_level_and_the_papers_figure(tmp_path: Path) -> None:
+    def dot(*options: str) -> str:
+        assert tool().main(["-o", str(tmp_path / "x.dot"), "--mask", "causal", *options]) == 0
+        return (tmp_path / "x.dot").read_text(encoding="utf-8")
+
+    assert dot("--level", "heads", "--grads").count("‖∂‖ = 0 !") == 1
+    assert 'id="vjp-softmax"' in dot("--level", "tape", "--values", "--cost")
+    assert 'id="vjp-softmax"' not in dot("--level", "tape", "--fused")
+    paper = dot("--paper", "--no-bias")
+    assert "rankdir=BT" in paper
+    assert "B×" not in paper
+    assert "tape op" not in paper
+
+
 def test_the_tool_explains_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tool().main(["-o", str(tmp_path / "x.svg"), "--heads", "3"]) == 1
     assert "not divisible" in capsys.readouterr().err

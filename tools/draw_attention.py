@@ -18,6 +18,13 @@ import microtensor as mt  # noqa: E402
 from microtensor import viz  # noqa: E402
 from models import MultiHeadAttention, causal_mask  # noqa: E402
 
+LEVELS = {
+    "equations": "lines of the paper",
+    "ops": "every op",
+    "heads": "the lines of each head",
+    "tape": "forward, what is kept alive, backward",
+}
+
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """What is to be drawn, and how."""
@@ -25,10 +32,14 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .png .pdf .dot .json")
     add(
-        "--level",
-        choices=("equations", "ops", "heads"),
-        default="equations",
-        help="lines of the paper, every op, each head",
+        "--level", choices=LEVELS, default="equations", help="; ".join(f"{k}: {v}" for k, v in LEVELS.items())
+    )
+    add("--grads", action="store_true", help="norms of gradients, from a random gradient of Y")
+    add("--values", action="store_true", help="scores and weights as coloured cells")
+    add("--cost", action="store_true", help="operations and bytes of each node")
+    add("--fused", action="store_true", help="level tape: the kernel that training runs, not line by line")
+    add(
+        "--paper", action="store_true", help="the picture of the paper's Figure 2: from below, without shapes"
     )
     add("--heads", type=positive, default=2, help="h, a divisor of d_model")
     add("--d-model", type=positive, default=16, help="d_model, the width")
@@ -64,6 +75,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add("--no-legend", action="store_true", help="the graph alone")
     chosen = parser.parse_args(argv)
+    if chosen.paper:
+        chosen.direction, chosen.shapes, chosen.no_legend = "BT", "none", True
     if chosen.mask == "causal" and chosen.memory not in (None, chosen.length):
         parser.error("--mask causal needs as many keys as queries; leave --memory out")
     return chosen
@@ -85,11 +98,16 @@ def draw(chosen: argparse.Namespace) -> viz.Drawing:
     if chosen.memory is not None:
         memory = mt.randn(chosen.batch, chosen.memory, chosen.d_model, requires_grad=True)
     mask = causal_mask(chosen.length) if chosen.mask == "causal" else None
+    line_by_line = {"need_weights": True} if chosen.level == "tape" and not chosen.fused else {}
     return viz.draw(
         layer,
         x,
         memory,
         mask=mask,
+        **line_by_line,
+        grads=mt.randn(x.shape) if chosen.grads else False,
+        values=chosen.values,
+        cost=chosen.cost,
         level=chosen.level,
         direction=chosen.direction,
         shapes=None if chosen.shapes == "none" else chosen.shapes,

@@ -7,7 +7,7 @@ rendered.
 
 from microtensor.viz.drawing import Drawing, draw, to_dot
 from microtensor.viz.heatmap import AttentionMaps, attention
-from microtensor.viz.record import fold, is_recording, recording, tag
+from microtensor.viz.record import fold, is_recording, opens_fused, recording, tag
 from microtensor.viz.tree import beam_tree
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "draw",
     "fold",
     "is_recording",
+    "opens_fused",
     "recording",
     "tag",
     "to_dot",

@@ -12,7 +12,18 @@ __all__ = ["HOUSE_LETTERS", "Shapes", "carry"]
 
 HOUSE_LETTERS = {"n": "T", "n_q": "T_q", "n_k": "T_k", "d": "C", "h": "H", "d_k": "D"}
 # Ops whose output has the axes of an input of the same shape only by accident.
-SHUFFLES = {"cat", "embedding", "getitem", "linear", "matmul", "permute", "put_add", "reshape", "setitem"}
+SHUFFLES = {
+    "attention",
+    "cat",
+    "embedding",
+    "getitem",
+    "linear",
+    "matmul",
+    "permute",
+    "put_add",
+    "reshape",
+    "setitem",
+}
 
 
 def carry(graph: Graph) -> None:
@@ -27,16 +38,20 @@ def carry(graph: Graph) -> None:
         if node.op is not None:
             node.axes = node.axes or _forward(node)
             if node.op.broadcasts and node.op.name not in SHUFFLES:
-                _to_constants(node)
+                _to_constants(node, node.axes, node.shape)
+            if node.op.name == "attention":
+                q, k = node.parents[:2]
+                if q.axes and k.axes and q.shape and k.shape:
+                    _to_constants(node, (*q.axes[:-1], k.axes[-2]), (*q.shape[:-1], k.shape[-2]))
 
 
-def _to_constants(node: Node) -> None:
-    """A constant that is broadcast to the result has the result's last axes."""
+def _to_constants(node: Node, axes: tuple[str, ...] | None, shape: tuple[int, ...] | None) -> None:
+    """A constant that is broadcast to a result (of attention: to its scores) has the result's last axes."""
     for source in node.parents:
         rank = len(source.shape or ())
         unknown = source.op is None and source.axes is None and rank > 0
-        if unknown and node.axes and node.shape and source.shape == node.shape[-rank:]:
-            source.axes = node.axes[-rank:]
+        if unknown and axes and shape and source.shape == shape[-rank:]:
+            source.axes = axes[-rank:]
 
 
 def _permutation(node: Node) -> list[int]:
@@ -50,6 +65,9 @@ def _forward(node: Node) -> tuple[str, ...] | None:
     first = sources[0].axes if sources else None
     if node.op.name == "permute":
         return None if first is None else tuple(first[i] for i in _permutation(node))
+    if node.op.name == "attention":
+        third = sources[2].axes
+        return None if first is None or third is None else (*first[:-1], third[-1])
     if node.op.name in ("matmul", "linear"):
         second = sources[1].axes
         if first is None or second is None or len(first) < len(second) or len(first) < 2:

@@ -77,7 +77,9 @@ class _Writer:
 
     def _box(self, box: Box, indent: str) -> Iterator[str]:
         stroke, fill = self.theme.kinds[box.kind]
-        if box.shape == "cells":
+        if box.shape == "rows":
+            look = f"shape=plain, label=<{self._rows(box)}>"
+        elif box.shape == "cells":
             look = f"shape=plain, label=<{self._cells(box, stroke, fill)}>"
         else:
             fill = self.theme.paper if box.shape == "view" else fill
@@ -98,7 +100,14 @@ class _Writer:
             large[-1] += f" {self._small(box.aside)}"
         elif self.direction == "LR":
             small += [box.aside, box.result]
+        zero = self._gradient(" = 0 !", bold=True)
+        large = [line + zero * (i in box.marked) for i, line in enumerate(large)]
         rows = large + [self._small(line) for line in small if line]
+        rows += [self._gradient(box.gradient, bold=False)] if box.gradient else []
+        rows += [self._gradient(box.found, bold=True)] if box.found else []
+        rows += [box.grids] if box.grids else []
+        if box.shape == "vjp":
+            return TIGHT + "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows) + "</TABLE>"
         return (
             rows[0]
             if len(rows) == 1
@@ -107,6 +116,19 @@ class _Writer:
 
     def _small(self, html: str) -> str:
         return f'<FONT POINT-SIZE="{SMALL}" COLOR="{self.theme.second}">{html}</FONT>'
+
+    def _gradient(self, html: str, *, bold: bool) -> str:
+        text = f"<B>{html}</B>" if bold else html
+        return f'<FONT POINT-SIZE="{SMALL}" COLOR="{self.theme.gradient}">{text}</FONT>'
+
+    def _rows(self, box: Box) -> str:
+        """What is kept: a table of name, shape, bytes."""
+        rows = ""
+        for name, shape, size in box.rows:
+            rows += f'<TR><TD WIDTH="26">{name}</TD><TD WIDTH="52">{self._small(shape)}</TD>'
+            rows += f'<TD WIDTH="40" ALIGN="RIGHT">{self._small(size)}</TD></TR>'
+        head = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="0" CELLPADDING="3" COLOR="{self.theme.rule}">'
+        return f"{head}{rows}</TABLE>"
 
     def _cells(self, box: Box, stroke: str, fill: str) -> str:
         cells = [self._cell(cell, fill, box.id) for cell in box.cells]
@@ -119,9 +141,11 @@ class _Writer:
     def _cell(self, cell: Cell, fill: str, id: str) -> str:
         shape = f" {self._small(cell.shape)}" if cell.shape else ""
         tooltip = symbols.escape(symbols.clean(cell.tooltip))
+        gradient = self._gradient(cell.gradient, bold=cell.found)
+        gradient = f"<TR><TD>{gradient}</TD></TR>" if cell.gradient else ""
         return (  # without HREF, Graphviz drops the TOOLTIP
             f'<TD PORT="{cell.port}" BGCOLOR="{fill}" TOOLTIP="{tooltip}" HREF="#{id}">'
-            f"{TIGHT}<TR><TD>{cell.symbol}{shape}</TD></TR></TABLE></TD>"
+            f"{TIGHT}<TR><TD>{cell.symbol}{shape}</TD></TR>{gradient}</TABLE></TD>"
         )
 
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
@@ -143,17 +167,35 @@ class _Writer:
         look = f"style=rounded, fontsize={SMALL}"
         if not cluster.module:
             look = f'style="rounded,filled", fillcolor="{theme.cluster}", fontsize={CLUSTER}'
+        if cluster.column:
+            where, look, label = self._corner(cluster), self._column(cluster), f"<B>{label}</B>"
         look += f", margin={self._margin(cluster)}"
         yield f"{indent}subgraph {cluster.name} {{"
         yield (
             f'{indent}  graph [id="{cluster.name}", class=module, label=<{label}>, {where}, {look}, '
-            f'color="{theme.rule}", penwidth=0.9, tooltip={symbols.quote(cluster.tooltip)}];'
+            f"{self._frame(cluster)}, penwidth=0.9, tooltip={symbols.quote(cluster.tooltip)}];"
         )
         for box in cluster.boxes:
             yield from self._box(box, indent + "  ")
         for inner in cluster.inner:
             yield from self._cluster(inner, indent + "  ")
         yield f"{indent}}}"
+
+    def _corner(self, cluster: Cluster) -> str:
+        """Where the title of a column stands: that of what is kept behind it, where no dotted line ends."""
+        below = cluster.column == "tape" and self.direction == "TB"
+        return f"labelloc={'b' if below else 't'}, labeljust=l"
+
+    def _column(self, cluster: Cluster) -> str:
+        fill = {"fwd": self.theme.cluster, "tape": self.theme.paper, "bwd": self.theme.backward}[
+            cluster.column
+        ]
+        style = "rounded,dashed" if cluster.column == "tape" else "rounded,filled"
+        return f'style="{style}", fillcolor="{fill}", fontsize={CLUSTER}'
+
+    def _frame(self, cluster: Cluster) -> str:
+        colour = self.theme.gradient if cluster.column == "bwd" else self.theme.rule
+        return f'color="{colour}"' + (f', fontcolor="{colour}"' if cluster.column == "bwd" else "")
 
     def _margin(self, cluster: Cluster) -> int:
         """Wide enough for the label to stand beside the arrow that leaves the cluster."""
@@ -173,25 +215,48 @@ class _Writer:
         tail = arrow.tail
         side = "e" if tail.stacked else PORT_SIDE[self.direction]
         port = f":{arrow.port}:{side}" if arrow.port else f":{side}" if tail.shape == "cells" else ""
-        colour = self.theme.kinds[tail.kind].stroke
-        parts = [f'id="{arrow.id}", class=fwd, color="{colour}"']
+        parts = [f'id="{arrow.id}"', *getattr(self, f"_{arrow.kind}")(arrow)]
         parts += ["weight=10"] if arrow in self.layout.heavy else []
         parts += self.layout.extra.get(arrow, [])
-        parts += [] if arrow.differentiable else ["style=dashed"]
-        parts += [f"label=< {arrow.label}>"] if arrow.label and self.direction != "LR" else []
+        parts += [f"label=<{label}>"] if (label := self._arrow_label(arrow)) else []
         parts += [f"tooltip={symbols.quote(arrow.tooltip)}"]
-        head = (
-            f"{arrow.head.name}:{arrow.head_port}"
-            if arrow.head_port and self.direction == "TB"
-            else arrow.head.name
-        )
+        ported = arrow.head_port and self.direction == "TB"
+        head = f"{arrow.head.name}:{arrow.head_port}" if ported else arrow.head.name
         return f"  {tail.name}{port} -> {head} [{', '.join(parts)}];"
+
+    def _fwd(self, arrow: Arrow) -> list[str]:
+        colour = self.theme.kinds[arrow.tail.kind].stroke
+        if arrow.flows:  # one double line: an invisible second edge would eat the arrow at the tail
+            return [
+                'class="fwd bwd"',
+                f'color="{colour}:{self.theme.gradient}"',
+                "dir=both",
+                "arrowtail=onormal",
+            ]
+        return ["class=fwd", f'color="{colour}"'] + ([] if arrow.differentiable else ["style=dashed"])
+
+    def _bwd(self, arrow: Arrow) -> list[str]:
+        return [
+            "class=bwd",
+            f'color="{self.theme.gradient}"',
+            "style=dashed",
+            "dir=back",
+            "arrowtail=onormal",
+        ]
+
+    def _saved(self, arrow: Arrow) -> list[str]:
+        return ["class=saved", f'color="{self.theme.second}"', "style=dotted", "dir=none", "weight=0"]
+
+    def _arrow_label(self, arrow: Arrow) -> str:
+        shape = f" {arrow.label}" if arrow.label and self.direction != "LR" else ""
+        norm = f'<FONT COLOR="{self.theme.gradient}"> {arrow.gradient}</FONT>' if arrow.gradient else ""
+        return "<BR/>".join(part for part in (shape, norm) if part)
 
     # --- legend ---------------------------------------------------------------------------------------------
 
     def _legend(self) -> str:
         rows = [f"{_table(2)}<TR>{''.join(self._swatches())}</TR></TABLE>", *self._arrows_said()]
-        rows.append(self._font(self.picture.caption))
+        rows += [self._font(line) for line in self.picture.captions]
         cells = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
         return f"{_table(1)}{cells}</TABLE>"
 
@@ -202,7 +267,7 @@ class _Writer:
         kinds = {box.kind for box in self.picture.order}
         lanes = any(box.lane is not None for box in self.picture.order)
         for kind, (stroke, fill) in self.theme.kinds.items():
-            if kind in kinds:
+            if kind in kinds and kind in {**LEGEND, "O": ""}:
                 said = LEGEND["op" if kind == "O" and not lanes else kind]
                 border = 2 if kind == "param" else 1
                 yield (
@@ -211,16 +276,23 @@ class _Writer:
                 )
 
     def _arrows_said(self) -> Iterator[str]:
-        def said(arrow: str, text: str) -> str:
-            return f'<FONT COLOR="{self.theme.text}" POINT-SIZE="10">{arrow}</FONT>{self._font(" " + text)}'
+        def said(arrow: str, text: str, colour: str = self.theme.text) -> str:
+            return f'<FONT COLOR="{colour}" POINT-SIZE="10">{arrow}</FONT>{self._font(" " + text)}'
 
         labels = self.direction != "LR" and any(a.label for a in self.picture.arrows)
         label = ", label = shape" if labels else ""
         kinds = [said("━▶", f"forward{label}")]
-        if any(not a.differentiable for a in self.picture.arrows):
+        if any(a.kind == "fwd" and not a.differentiable for a in self.picture.arrows):
             kinds.append(said("╍▶", "no gradient flows back"))
         if any(box.shape == "view" for box in self.picture.order):
             kinds.append(self._font("dashed box: moves elements, computes nothing"))
+        if any(a.flows for a in self.picture.arrows):
+            kinds.append(
+                said("◀━", "gradient, with the norm of what it adds (‖∂‖ of all)", self.theme.gradient)
+            )
+        if any(a.kind == "bwd" for a in self.picture.arrows):
+            kinds.append(said("◀╌", "gradient", self.theme.gradient))
+            kinds.append(said("┄┄", "kept alive by the tape", self.theme.second))
         yield self._font("    ").join(kinds)
 
 

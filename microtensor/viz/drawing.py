@@ -11,17 +11,18 @@ import functools
 import inspect
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from microtensor import engine
 from microtensor.nn.module import Module
 from microtensor.random import default_generator
-from microtensor.viz import axes, dot, names, render, style, svg, trace
+from microtensor.viz import axes, dot, flow, names, render, style, svg, trace
+from microtensor.viz.findings import findings
 from microtensor.viz.fold import fold
 from microtensor.viz.layout import in_order, variants
-from microtensor.viz.paint import paint
+from microtensor.viz.paint import Options, paint
 from microtensor.viz.picture import Picture
 from microtensor.viz.record import Recorder, Span, current, recording
 
@@ -31,14 +32,17 @@ if TYPE_CHECKING:
 __all__ = ["Drawing", "draw", "to_dot"]
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "level": ("equations", "ops", "heads"),
+    "level": ("equations", "ops", "heads", "tape"),
     "direction": ("TB", "BT", "LR"),
     "shapes": ("symbolic", "numeric", "both", None),
     "theme": ("auto", "light", "dark"),
     "legend": (True, False),
+    "values": (True, False),
+    "cost": (True, False),
 }
 
 MOST_HEADS = 4  # at level heads
+UNREADABLE = {("heads", "BT"), ("tape", "LR")}
 
 
 class Drawing:
@@ -50,10 +54,19 @@ class Drawing:
     """
 
     def __init__(
-        self, texts: list[str], *, theme: str, boxes: int, max_nodes: int, level: str, about: list[str]
+        self,
+        texts: list[str],
+        *,
+        theme: str,
+        boxes: int,
+        max_nodes: int,
+        level: str,
+        about: list[str],
+        findings: Sequence[str] = (),
     ) -> None:
         self.dot, self.texts = texts[0], texts  # several ways to write it, of which one is rendered
         self.theme, self.boxes, self.max_nodes, self.level, self.about = theme, boxes, max_nodes, level, about
+        self.findings = list(findings)
 
     def __repr__(self) -> str:
         return f"<Drawing of {self.boxes} nodes, level {self.level}>"
@@ -148,12 +161,18 @@ def draw(
     names: str | Mapping[Any, Any] = "math",
     theme: str = "auto",
     legend: bool = True,
+    grads: Any = False,
+    values: bool = False,
+    cost: bool = False,
     max_nodes: int = 300,
     **arguments: Any,
 ) -> Drawing:
     """Draw the graph behind a tensor, or behind module(*inputs, **arguments), which is run once for it.
 
-    level: "equations" (a node is a line of the paper) or "ops" (a node is a tape entry).
+    level: "equations" (a node is a line of the paper), "ops" (a node is a tape entry), "heads" (the lines of
+        each head, from the module's forward_per_head) or "tape" (forward, what is kept alive, backward).
+    grads: True from a scalar, or the gradient of the result: norms of gradients, and zeros among them.
+    values: cells for scores and attention weights. cost: operations and bytes of each node.
     direction: "TB", "BT" or "LR". shapes: "symbolic" (B×h×n×d_k), "numeric", "both" or None.
     names: "math" (W^Q), "code" (q_proj.weight), or a dict name → tensor on top of "math".
     theme: "auto" (an SVG follows the reader's setting), "light" or "dark". legend: with one?
@@ -168,14 +187,11 @@ def draw(
     >>> viz.draw((x * x).sum())
     <Drawing of 4 nodes, level equations>
     """
-    chosen = {"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend}
+    chosen = {"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend,
+              "values": values, "cost": cost}  # fmt: skip
     for option, value in chosen.items():
         _check(option, value)
-    if level == "heads" and (direction == "BT" or not isinstance(y, Module)):
-        raise ValueError(
-            f"draw: level='heads' takes a module, which it runs head by head, and direction 'TB' or 'LR', "
-            f"not {type(y).__name__} and {direction!r}; choose so, or level='equations'"
-        )
+    _check_together(y, level, direction)
     if isinstance(y, Module):
         recorder, result = _run(y, inputs, arguments, level)
         what = type(y).__name__
@@ -186,13 +202,13 @@ def draw(
         )
     else:
         recorder, result, what = current() or Recorder(), y, "graph"
-    drawn = _picture(result, recorder, names, level, shapes, what, narrow=direction == "LR")
+    options = Options(level, values, cost)
+    drawn = _picture(result, recorder, names, options, shapes, what, grads, narrow=direction == "LR")
     colours = style.DARK if theme == "dark" else style.LIGHT
     ways = variants(direction) if level == "heads" else [None]
     texts = [dot.write(drawn, direction=direction, theme=colours, legend=legend, variant=v) for v in ways]
-    return Drawing(
-        texts, theme=theme, boxes=len(drawn.order), max_nodes=max_nodes, level=level, about=drawn.equations
-    )
+    said: dict[str, Any] = {"level": level, "about": drawn.equations, "findings": drawn.findings}
+    return Drawing(texts, theme=theme, boxes=len(drawn.order), max_nodes=max_nodes, **said)
 
 
 def _check(option: str, value: Any) -> None:
@@ -201,18 +217,32 @@ def _check(option: str, value: Any) -> None:
         raise ValueError(f"draw: {option}={value!r} is not to be had; choose {option} among {said}")
 
 
+def _check_together(y: Any, level: str, direction: str) -> None:
+    if level == "heads" and not isinstance(y, Module):
+        raise ValueError(
+            f"draw: level='heads' takes a module, which it runs head by head, not {type(y).__name__}; pass "
+            f"the layer and its inputs, or choose level='equations'"
+        )
+    if (level, direction) in UNREADABLE:
+        raise ValueError(
+            f"draw: level={level!r} in direction {direction!r} is no picture to read: Graphviz mixes up its "
+            f"columns; choose another direction, or level='equations'"
+        )
+
+
 def _picture(
     y: Any,
     recorder: Recorder,
     called: str | Mapping[Any, Any],
-    level: str,
+    options: Options,
     shapes: str | None,
     what: str,
+    grads: Any,
     *,
     narrow: bool,
 ) -> Picture:
     """Trace, fold, name: the rooms one after the other."""
-    by_line = level != "ops"
+    by_line = options.level != "ops"
     graph = trace.trace(y, recorder, _pairs(called))
     axes.carry(graph)
     folded = fold(graph, by_line=by_line)
@@ -226,7 +256,12 @@ def _picture(
     written.sizes |= {"h": heads} if heads else {}
     said = names.Names(graph, folded, written, by_line=by_line)
     title = "attention" if "Attention" in what else what.lower()
-    return paint(graph, folded, said, written, level=level, what=title)
+    if options.level == "tape":
+        flow.refuse_freed(graph, "level='tape'")
+    start = flow.seed(y, grads)
+    flows = None if start is None else flow.flow(graph, folded, y, start)
+    found = findings(graph, folded, said, flows, y)
+    return paint(graph, folded, said, written, options, what=title, flow=flows, found=found)
 
 
 def _pairs(called: str | Mapping[Any, Any]) -> list[tuple[str, Any]]:
@@ -282,7 +317,7 @@ def _run(
             f"draw: {type(module).__name__}.{name}: {error}; options of draw are "
             f"{', '.join([*CHOICES, 'names', 'max_nodes'])}"
         ) from None
-    with recording() as recorder, _paths_noted(module, recorder), _same_chance():
+    with recording(opens=level != "tape") as recorder, _paths_noted(module, recorder), _same_chance():
         recorder.parameters = {id(p): path for path, p in module.named_parameters()}
         recorder.inputs = {id(t): (name, t) for name, t in reversed(list(_tensors(bound)))}
         result = forward(*inputs, **arguments)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from microtensor.viz.record import Span
 from microtensor.viz.trace import Graph, Node
 
-__all__ = ["Edge", "Folded", "Group", "fold"]
+__all__ = ["Edge", "Folded", "Group", "block_of", "fold", "leaves_frame", "numbered", "path_of"]
 
 
 @dataclass(eq=False)
@@ -43,8 +43,12 @@ class Edge:
     source: Node
     tail: Group
     head: Group
-    slots: list[str]
-    times: int = 1
+    slots: list[tuple[Node, str]]  # of which op, and its argument's name
+
+    @property
+    def times(self) -> int:
+        """How often the tensor is used."""
+        return len(self.slots)
 
 
 @dataclass(eq=False)
@@ -58,6 +62,30 @@ class Folded:
 
     def __post_init__(self) -> None:
         self.uses = Counter(edge.source for edge in self.edges)
+
+
+def numbered(span: Span) -> str:
+    """The key of a fold, with the number of the frame that it lies in: scores2."""
+    return span.key if span.within is None else f"{span.key}{span.within}"
+
+
+def leaves_frame(edge: Edge) -> bool:
+    """Does an arrow lead out of a numbered frame?"""
+    tail, head = edge.tail.span, edge.head.span
+    return tail is not None and tail.within is not None and head is not None and head.within is None
+
+
+def path_of(group: Group) -> str:
+    """The innermost module that a group was computed in."""
+    if group.span is not None:
+        return group.span.path
+    return next((s.path for s in reversed(group.members[0].spans) if s.kind == "module"), "")
+
+
+def block_of(group: Group) -> str:
+    """The module whose fold gives the group its lane, and which of its heads."""
+    spans = (group.span,) if group.span is not None else group.members[0].spans[::-1]
+    return next((f"{s.path}#{s.within or ''}" for s in spans if s is not None and s.lane is not None), "")
 
 
 def fold(graph: Graph, *, by_line: bool) -> Folded:
@@ -95,11 +123,9 @@ def _edges(graph: Graph, of: dict[Node, Group]) -> list[Edge]:
                 continue
             before = inside.get((source, head)) if head.span is not None else None
             if before is not None:
-                before.times += 1
-                before.slots.append(f"{slot} of {node.op.name if node.op else ''}")
+                before.slots.append((node, slot))
                 continue
-            where = f"{slot} of {node.op.name}" if node.op else slot
-            edges.append(Edge(source, of[source], head, [where]))
+            edges.append(Edge(source, of[source], head, [(node, slot)]))
             inside[source, head] = edges[-1]
     return edges
 

@@ -11,14 +11,14 @@ import functools
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from microtensor.viz import symbols
 from microtensor.viz.texts import texts_of
 
-__all__ = ["Printer", "evaluate", "indices", "number", "of_op", "operands", "parse"]
+__all__ = ["Formula", "Printer", "evaluate", "indices", "number", "of_op", "operands", "parse", "two_digits"]
 
 
 def of_op(op: Any, count: int, axis: Any = None) -> str:
@@ -57,9 +57,14 @@ def number(value: Any) -> str:
     """A Python number as it is printed: four digits, a real minus, ∞."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return symbols.clean(str(value))
-    if isinstance(value, float) and math.isinf(value):
-        return "∞" if value > 0 else "−∞"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
     return f"{value:.4g}".replace("-", "−")
+
+
+def two_digits(value: float) -> str:
+    """A norm: 0.35, 1.0, 2.1e+03."""
+    return f"{value:#.2g}".rstrip(".") if math.isfinite(value) else number(value)
 
 
 def indices(index: Any) -> str:
@@ -85,6 +90,12 @@ INFIX: dict[type[ast.operator], tuple[str, int]] = {
     ast.MatMult: (" ", PRODUCT),
 }
 COMPARISONS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.Gt: ">", ast.Eq: "="}
+
+
+class Formula(NamedTuple):
+    """Stands for a name that is a formula itself: 1 / sqrt(d_k)."""
+
+    text: str
 
 
 class Printer:
@@ -126,6 +137,8 @@ class Printer:
         name = tree if isinstance(tree, str) else tree.id
         if name in self.names:
             value = self.names[name]
+            if isinstance(value, Formula):
+                return self._print(parse(value.text)[1])
             if not isinstance(value, str):
                 return number(value), SIGN if isinstance(value, int | float) and value < 0 else ATOM
             if value.endswith(".mT"):

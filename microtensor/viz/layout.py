@@ -74,8 +74,19 @@ def plan(picture: Picture, variant: Variant | None = None) -> Layout:
             _columns(layout, block, sources, suffix)
     if variant is not None:
         _vary(layout, picture, variant)
+    _side_by_side(layout, picture)
     layout.statements = list(dict.fromkeys(layout.statements))
     return layout
+
+
+def _side_by_side(layout: Layout, picture: Picture) -> None:
+    """Level tape: rows of three, and a column for what is kept."""
+    for row in picture.rows:
+        layout.statements.append(f"{{rank=same; {'; '.join(box.name for box in row)};}}")
+    kept = [box for row in picture.rows for box in row if box.kind == "saved"]
+    layout.columns |= dict.fromkeys(kept, "kept")
+    if len(kept) > 1:
+        layout.statements.append(f"{' -> '.join(box.name for box in kept)} [style=invis, weight=20];")
 
 
 def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
@@ -90,7 +101,7 @@ def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
 
 def _lines(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], suffix: str) -> None:
     """Level equations: one box per lane, then the spine."""
-    lanes = [b for lane in "QKV" for b in block if b.lane == lane and "op" in b.classes]
+    lanes = [b for lane in "QKV" for b in block if b.lane == lane and b.classes.split()[0] in ("op", "vjp")]
     spine = [b for b in block if b.lane in ("S", "O", "out") and b.shape != "cells"]
     for box in spine:
         layout.columns[box] = f"spine{suffix}"
@@ -100,11 +111,13 @@ def _lines(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], su
         chain = " -> ".join(b.name for b in row if b is not None)
         if "->" in chain:
             text = f"{{rank=same; {chain} [style=invis];}}"
-            if row is lanes and lanes[0].cluster is not None:
+            if row is lanes and lanes[0].cluster is not None and not lanes[0].cluster.column:
                 layout.inside.setdefault(lanes[-1], []).append(text)
             else:
                 layout.statements.append(text)
-    if not lanes or lanes[0].cluster is None:  # an edge to the middle would pull at the order of heads
+    if (
+        not lanes or lanes[0].cluster is None or lanes[0].cluster.column
+    ):  # an edge to the middle would pull at the order of heads
         _inputs_first(layout, lanes, boxes, sources)
     for before, box in zip([None, *spine], spine, strict=False):
         for arrow in sources.get(box, []):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from microtensor.viz import formula, symbols
 from microtensor.viz.axes import Shapes
 from microtensor.viz.fold import Folded, Group
-from microtensor.viz.formula import Printer
+from microtensor.viz.formula import Formula, Printer
 from microtensor.viz.record import Span
 from microtensor.viz.texts import texts_of
 from microtensor.viz.trace import Graph, Node
@@ -90,7 +91,16 @@ class Names:
             values["index"] = formula.indices(node.params["index"])
         if node.params.get("dropout_p") == 0:
             values["drop"] = None
+        values = {k: self._constant(node, v) if isinstance(v, float) else v for k, v in values.items()}
         return {**values, "y": self._in_formula(node, stored=True) or "y"}
+
+    def _constant(self, node: Node, value: float) -> Any:
+        """The formula of a number that an op was given, if a layer has said one that gives it."""
+        for text in (text for span in node.spans for text in span.constants):
+            known = formula.operands(text) <= self.shapes.sizes.keys()
+            if known and math.isclose(formula.evaluate(text, self.shapes.sizes), value, rel_tol=1e-6):
+                return Formula(text)
+        return value
 
     def gradients(self, group: Group, *, html: bool = False) -> list[str]:
         """The gradient formulas of a fold or an op, but for what is absent or needs no gradient."""
@@ -139,6 +149,21 @@ class Names:
             bound[target] = self.of(group.last) or target
         return bound
 
+    def short(self, node: Node) -> str:
+        """A tensor by its symbol, or else by what made it: Q Kᵀ."""
+        symbol = self.result(node)
+        if symbol or node.op is None:
+            return symbol or "x"
+        inner = {slot: self._plain(value) for slot, value in node.arguments}
+        return self.printer({**self._of_op(node), **inner}, html=True).print(node.formula)
+
+    def _plain(self, value: Any) -> Any:
+        """An argument's symbol; Kᵀ for an unnamed transpose of K."""
+        if not isinstance(value, Node):
+            return value
+        transposed = self.of(value) is None and value.op is not None and value.op.name == "permute"
+        return f"{self.of(value.parents[0])}.mT" if transposed else self.of(value) or "x"
+
     def result(self, node: Node) -> str:
         """The symbol of an op's result as HTML, Kᵀ for the transpose of K; empty if it has none."""
         symbol = self.of(node)
@@ -164,4 +189,11 @@ class Names:
             return word, f"[{formula.indices(node.params['index'])}]"
         shown = node.params.get(SHOWN.get(node.op.name, ""))
         values = [*details, *([] if shown is None else [shown])]
-        return word, ", ".join(formula.number(v) for v in values)
+        return word, ", ".join(self._number(node, v) for v in values)
+
+    def _number(self, node: Node, value: Any) -> str:
+        found = self._constant(node, value) if isinstance(value, float) else value
+        printer = self.printer({}, html=True)
+        return (
+            printer.print(found.text) if isinstance(found, Formula) else symbols.escape(formula.number(value))
+        )

@@ -5,54 +5,95 @@ Levels differ in how the graph was folded and in what a box says: an equation, o
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
 
 from microtensor import cost
-from microtensor.viz import symbols
+from microtensor.viz import formula, symbols
 from microtensor.viz.axes import Shapes
-from microtensor.viz.fold import Edge, Folded, Group
+from microtensor.viz.cells import CAPTION, grids
+from microtensor.viz.columns import add_columns
+from microtensor.viz.findings import Finding
+from microtensor.viz.flow import Flow
+from microtensor.viz.fold import Edge, Folded, Group, block_of, leaves_frame, numbered, path_of
+from microtensor.viz.frames import Frames
 from microtensor.viz.names import Names
-from microtensor.viz.picture import LONGEST_LINE, Arrow, Box, Cell, Cluster, Picture, length
-from microtensor.viz.record import Span
+from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture, in_lines
 from microtensor.viz.trace import Graph, Node
 
-__all__ = ["paint"]
+__all__ = ["Options", "Painter", "paint"]
 
 
-def paint(graph: Graph, folded: Folded, names: Names, shapes: Shapes, *, level: str, what: str) -> Picture:
+@dataclass(frozen=True)
+class Options:
+    """What is drawn beside the graph."""
+
+    level: str
+    values: bool = False
+    cost: bool = False
+
+
+def paint(
+    graph: Graph,
+    folded: Folded,
+    names: Names,
+    shapes: Shapes,
+    options: Options,
+    *,
+    what: str,
+    flow: Flow | None,
+    found: list[Finding],
+) -> Picture:
     """Box every group, join parameters of one user in one box (level equations), and draw the arrows."""
-    painter = _Painter(graph, folded, names, shapes, level)
+    painter = Painter(graph, folded, names, shapes, options, flow, found)
     painter.draw_groups()
     painter.draw_arrows()
     painter.draw_output()
+    rows = add_columns(painter) if options.level == "tape" else []
     said = [box.tooltip.split("\n")[0] for box in painter.order if box.classes.startswith("op ")]
     return Picture(
         what,
-        level,
+        options.level,
         painter.boxes,
         painter.arrows,
-        painter.clusters,
-        painter.caption(),
+        painter.frames.clusters,
+        painter.captions(),
+        [finding.plain for finding in found],
         said[:50],
         names.code,
         painter.order,
+        rows,
     )
 
 
-class _Painter:
-    def __init__(self, graph: Graph, folded: Folded, names: Names, shapes: Shapes, level: str) -> None:
-        self.graph, self.folded, self.names, self.shapes = graph, folded, names, shapes
-        self.level, self.by_line = level, level != "ops"
+class Painter:
+    """Groups and edges as boxes and arrows."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        folded: Folded,
+        names: Names,
+        shapes: Shapes,
+        options: Options,
+        flow: Flow | None,
+        found: list[Finding],
+    ) -> None:
+        self.graph, self.folded, self.names, self.shapes, self.flow = graph, folded, names, shapes, flow
+        self.options, self.found = options, found
+        self.level, self.by_line = options.level, options.level != "ops"
         self.boxes: list[Box] = []
         self.arrows: list[Arrow] = []
-        self.clusters: list[Cluster] = []
         self.of: dict[Group, tuple[Box, str]] = {}  # group → its box, and the port there
         self.taken: dict[str, int] = {}
-        self.clusters_by_key: dict[object, Cluster] = {}
         self.order: list[Box] = []
         self.leaves = 0
         self.ports: dict[Edge, str] = {}  # where in its head an edge ends
+        self.frames = Frames(shapes, self.level, self.bare)
         self.users: dict[Group, dict[Group, None]] = {}  # of each group, in order and once each
         self.into: dict[Group, list[Edge]] = {}
         for edge in folded.edges:
@@ -61,7 +102,7 @@ class _Painter:
         self.keys = Counter(numbered(g.span) for g in folded.groups if g.span is not None)
         # folds first, so that a leaf called mask does not take the id that tests and styles know a fold by
         self.fold_ids = {
-            g: self.unique(f"node-{symbols.safe(self._key(g))}") for g in folded.groups if g.span is not None
+            g: self.unique(f"node-{symbols.safe(self.key(g))}") for g in folded.groups if g.span is not None
         }
 
     def unique(self, name: str) -> str:
@@ -99,19 +140,22 @@ class _Painter:
 
     def _parameter_box(self, found: tuple[Group, list[Group]]) -> None:
         user, parameters = found
-        name = self.bare(f"p_{user.span.key if user.span is not None else self._key(user)}")
+        name = self.bare(f"p_{user.span.key if user.span is not None else self.key(user)}")
         cells, said = [], []
         for i, parameter in enumerate(parameters):
             node = parameter.last
             symbol = self.names.of(node) or "w"
             text = f"{symbols.plain(symbol)} {self.shapes.plain(node)}"
             said.append(f"{node.code}: {text}" if node.code and node.code != symbol else text)
-            cells.append(Cell(f"p{i}", symbols.html(symbol), self.shapes.html(node), text))
+            zero = self.flow is not None and node in self.flow.zero
+            cells.append(
+                Cell(f"p{i}", symbols.html(symbol), self.shapes.html(node), text, self.norm(node), zero)
+            )
         id = self.unique("node-" + "+".join(symbols.safe(self.names.stable(p.last)) for p in parameters))
         box = Box(name, id, "param", "cells", "leaf param", [], [], "\n".join(said), cells=cells)
-        box.lane, box.block = user.lane, _block(user)
+        box.lane, box.block = user.lane, block_of(user)
         self.leaves += len(parameters)
-        self._add(box, None)
+        self.add(box, None)
         for parameter, cell in zip(parameters, cells, strict=True):
             self.of[parameter] = box, cell.port
 
@@ -126,29 +170,32 @@ class _Painter:
         box = Box(
             f"t{node.number}", id, node.kind, node.kind, f"leaf {node.kind}", lines, small, "\n".join(parts)
         )
+        box.gradient = self.norm(node)
+        self._mark(box, group)
         self.leaves += 1
-        self._add(box, self._cluster_of_constant(group))
+        self.add(box, self.frames.of_constant(group, self.users))
         self.of[group] = box, ""
 
     def _fold_box(self, group: Group) -> None:
         assert group.span is not None
-        key = self._key(group)
+        key = self.key(group)
         name = self.bare(key)
         parts = self._parts(group)
-        lines, small = self._equation(group), [self._shape(group)]
+        lines, small = self._equation(group), [self.shape(group)]
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
         tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
         box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {symbols.safe(group.span.key)}",
                   lines, small, "\n".join(tooltip), f"ops.html#{symbols.safe(group.span.key)}")  # fmt: skip
-        box.lane, box.block = group.lane, _block(group)
+        box.lane, box.block = group.lane, block_of(group)
         box.cells = parts
-        self._add(box, self._cluster(group))
+        self._details(box, group)
+        self.add(box, self.frames.of(group))
         self.of[group] = box, ""
 
     def _parts(self, group: Group) -> list[Cell]:
         """Cells of an equation, where arrows out of numbered frames end: Concat(head_1, head_2)."""
         cells = []
-        for i, edge in enumerate((e for e in self.into.get(group, ()) if _leaves_frame(e)), 1):
+        for i, edge in enumerate((e for e in self.into.get(group, ()) if leaves_frame(e)), 1):
             symbol = self.names.of(edge.source) or "x"
             cells.append(Cell(f"h{i}", symbols.html(symbol), "", symbols.plain(symbol)))
             self.ports[edge] = f"h{i}"
@@ -162,40 +209,54 @@ class _Painter:
         name, key = f"t{node.number}", symbols.safe(node.op.name)
         box = Box(name, f"node-{name}", group.lane or "O", "op", f"op {key}", [], [], "", f"ops.html#{key}")
         if self.by_line:
-            box.lines, box.small = self._equation(group), [self._shape(group)]
+            box.lines, box.small = self._equation(group), [self.shape(group)]
             said = [self.names.line(group, html=False), f"op: {node.op.name}{fused}"]
         else:
             symbol = self.names.result(node)
             box.lines = [f"{symbol} = {symbols.escape(word)}" if symbol else symbols.escape(word)]
             box.small = ["fused"] if node.fused else []
-            box.aside, box.result = symbols.escape(details), self._shape(group)
+            box.aside, box.result = details, self.shape(group)
             box.shape = "view" if node.op.view else "op"
-            said = [f"{word} {details}".strip() + fused]
+            said = [f"{word} {symbols.untagged(details)}".strip() + fused]
         box.tooltip = "\n".join([*said, *self._facts(group)])
-        box.lane, box.block = group.lane, _block(group)
-        self._add(box, self._cluster(group))
+        self._details(box, group)
+        box.lane, box.block = group.lane, block_of(group)
+        self.add(box, self.frames.of(group))
         self.of[group] = box, ""
 
     def _equation(self, group: Group) -> list[str]:
-        """The equation in one line; where it is long in two of about equal length."""
+        """The equation, in two lines where it is long and has no ports."""
         line = self.names.line(group, html=True)
-        if length(line) <= LONGEST_LINE or any(edge in self.ports for edge in self.into.get(group, ())):
-            return [line]
-        words = line.split(" ")  # tags hold no spaces
-        signs = ("+", "−", "/", "∘", "=", "+=")
-        breaks = [i for i in range(1, len(words)) if words[i - 1] not in signs and words[i] != "="]
-        halves = [(" ".join(words[:i]), " ".join(words[i:])) for i in breaks]
-        return list(min(halves, key=lambda half: _unevenness(*half))) if halves else [line]
+        return [line] if any(edge in self.ports for edge in self.into.get(group, ())) else in_lines(line)
 
-    def _shape(self, group: Group) -> str:
+    def shape(self, group: Group) -> str:
         return self.shapes.html(group.last)
+
+    def _details(self, box: Box, group: Group) -> None:
+        """What the options ask for: cost, values; and what was found."""
+        box.gradient = self.norm(group.last) if self.level == "heads" else ""
+        if self.options.cost:
+            size = np.dtype(group.last.dtype).itemsize * math.prod(group.last.shape or ())
+            box.small.append(f"{cost.readable(self._flop(group))} · {cost.readable(size, 'B')}")
+        if self.options.values:
+            box.grids, without = grids(self.graph, self.folded, group)
+            box.small.append(without)
+        self._mark(box, group)
+
+    def _mark(self, box: Box, group: Group) -> None:
+        for finding in self.found:
+            if finding.node in group.members and finding.mark:
+                box.found = finding.mark
+                box.kind = "fault" if finding.fault else box.kind
+
+    def _flop(self, group: Group) -> int:
+        return sum(cost.flop(n.op, n.shape, [p.shape for p in n.parents]) for n in group.members if n.op)
 
     def _facts(self, group: Group) -> list[str]:
         """Lines of a tooltip: module, shapes, FLOP, gradient."""
         sources = dict.fromkeys(e for m in group.members for e in m.parents if e not in group.members)
-        path = _path(group)
-        counts = [cost.flop(n.op, n.shape, [p.shape for p in n.parents]) for n in group.members if n.op]
-        flops = cost.readable(sum(counts))
+        path = path_of(group)
+        flops = cost.readable(self._flop(group))
         node = group.last
         return [
             *([f"module: {path}"] if path else []),
@@ -222,8 +283,12 @@ class _Painter:
         )
         tail, _ = self.of[self.folded.output]
         box.lane, box.block = ("out", tail.block) if tail.lane in ("S", "O") else (None, "")
-        self._add(box, None)
-        self._arrow(Arrow(tail, box, "", self._edge_label(node), f"{symbol}, the output", True))
+        box.gradient = self.norm(node)
+        self.add(box, None)
+        self.output = box
+        arrow = Arrow(tail, box, "", self._edge_label(node), f"{symbol}, the output", True)
+        arrow.flows = self.flow is not None and self.level != "tape"
+        self.arrow(arrow)
 
     # --- arrows ---------------------------------------------------------------------------------------------
 
@@ -234,9 +299,16 @@ class _Painter:
             label = "" if edge.source.op is None else self._edge_label(edge.source)
             arrow = Arrow(tail, head, port, label, self._edge_tooltip(edge), edge.source.differentiable)
             arrow.head_port = self.ports.get(edge, "")
+            if self.flow is not None and self.level != "tape":
+                arrow.flows = edge in self.flow.along
+                once = edge.source.kind == "param" and self.folded.uses[edge.source] == 1  # it says so itself
+                arrow.gradient = "" if tail.shape == "cells" or once else self.contribution(edge)
+                if self.level == "heads":  # labels on arrows make Graphviz mix up heads: nodes say it
+                    arrow.tooltip += f"\ncontributes {arrow.gradient}" if arrow.gradient else ""
+                    arrow.gradient = ""
             if self.level == "heads" and tail.shape == "cells" and self._joined(arrow):
                 continue
-            self._arrow(arrow)
+            self.arrow(arrow)
 
     def _joined(self, arrow: Arrow) -> bool:
         """Level heads: one arrow from a box of parameters to each user. Does it join one that is there?"""
@@ -245,8 +317,21 @@ class _Painter:
             if other.tail is arrow.tail and other.head is arrow.head:
                 other.tooltip += "\n" + arrow.tooltip
                 other.differentiable |= arrow.differentiable
+                other.flows |= arrow.flows
                 return True
         return False
+
+    def norm(self, node: Node) -> str:
+        """The norm of a node's gradient, in two digits; empty where none is drawn."""
+        if self.flow is None or node not in self.flow.norms:
+            return ""
+        return "‖∂‖ = 0 !" if node in self.flow.zero else f"‖∂‖ {formula.two_digits(self.flow.norms[node])}"
+
+    def contribution(self, edge: Edge) -> str:
+        """The norm of what an edge contributes to the gradient of its tail."""
+        if self.flow is None or edge not in self.flow.along:
+            return ""
+        return formula.two_digits(self.flow.along[edge])
 
     def _edge_label(self, node: Node) -> str:
         return "" if self.by_line else self.shapes.html(node)
@@ -256,63 +341,39 @@ class _Painter:
         times = f" ×{edge.times}" if edge.times > 1 else ""
         line = self.names.line(edge.head, html=False) if self.by_line else self.names.op(edge.head.last)[0]
         no = "" if edge.source.differentiable else ", no gradient"
-        return f"{source} → {line}\n{self.shapes.plain(edge.source)}, {', '.join(edge.slots)}{times}{no}"
+        slots = ", ".join(f"{slot} of {node.op.name if node.op else ''}" for node, slot in edge.slots)
+        return f"{source} → {line}\n{self.shapes.plain(edge.source)}, {slots}{times}{no}"
 
-    def _arrow(self, arrow: Arrow) -> None:
+    def arrow(self, arrow: Arrow) -> None:
         arrow.id = self.unique(f"fwd-{arrow.tail.name}-{arrow.head.name}")
         self.arrows.append(arrow)
 
     # --- clusters -------------------------------------------------------------------------------------------
 
-    def _add(self, box: Box, cluster: Cluster | None) -> None:
+    def add(self, box: Box, cluster: Cluster | None) -> None:
         self.order.append(box)
         box.cluster = cluster
         (self.boxes if cluster is None else cluster.boxes).append(box)
 
-    def _key(self, group: Group) -> str:
+    def key(self, group: Group) -> str:
         """A fold's key; with its module's path where another fold has the same key."""
         if group.span is None:
             return f"t{group.last.number}"
         path, key = group.span.path, numbered(group.span)
         return f"{path}.{key}" if self.keys[key] > 1 and path else key
 
-    def _cluster(self, group: Group) -> Cluster | None:
-        """The innermost cluster: frames, and at level ops also the modules below the one drawn."""
-        cluster: Cluster | None = None
-        for span in group.members[0].spans:
-            if self.level == "heads" and span.index is None:
-                continue
-            if span.kind == "frame" or (span.kind == "module" and not self.by_line and span.path):
-                cluster = self._open(span, cluster)
-        return cluster
+    def captions(self) -> list[str]:
+        """Sizes and how much was folded; what was found; what cells and costs mean."""
+        total = sum(self._flop(g) for g in self.folded.groups)
+        return [
+            self._caption(),
+            *(finding.text for finding in self.found),
+            *([CAPTION] if any(box.grids for box in self.order) else []),
+            *([f"in a node: operations · bytes of the result; in all {cost.readable(total)}"]
+              if self.options.cost else []),
+        ]  # fmt: skip
 
-    def _cluster_of_constant(self, group: Group) -> Cluster | None:
-        """A constant that one cluster alone uses stands inside it (level equations)."""
-        if group.last.kind != "const" or not self.by_line:
-            return None
-        found = [self._cluster(user) for user in self.users.get(group, ())]
-        return found[0] if found and all(c is found[0] for c in found) else None
-
-    def _open(self, span: Span, parent: Cluster | None) -> Cluster:
-        key: object = (span.path, parent) if span.kind == "module" else id(span)
-        if key not in self.clusters_by_key:
-            last = span.path.rsplit(".", 1)[-1] if span.kind == "module" else span.key
-            name = self.bare(f"cluster_{last}" if span.index is None else f"cluster_{last}_{span.index}")
-            lines = [last] if span.kind == "module" else self._title(span)
-            tooltip = f"module {span.path}" if span.kind == "module" else " ".join(lines)
-            made = Cluster(name, lines, tooltip, parent, span.kind == "module", span.index)
-            self.clusters_by_key[key] = made
-            (self.clusters if parent is None else parent.inner).append(made)
-        return self.clusters_by_key[key]
-
-    def _title(self, span: Span) -> list[str]:
-        text = span.title or span.key
-        for axis, size in self.shapes.sizes.items():
-            text = text.replace(f"{{{axis}}}", str(size))
-        return [line for line in text.replace("× 1 heads", "× 1 head").split("\n") if "{" not in line]
-
-    def caption(self) -> str:
-        """Sizes, and how much was folded."""
+    def _caption(self) -> str:
         ops = sum(n.op is not None for n in self.graph.nodes)
         count = f"{ops} tape op{'' if ops == 1 else 's'}"
         if not self.by_line:
@@ -320,32 +381,3 @@ class _Painter:
         elif any(g.span is not None for g in self.folded.groups):
             count += " folded into equations"
         return "  ·  ".join(([", ".join(sizes)] if (sizes := self.shapes.caption()) else []) + [count])
-
-
-def numbered(span: Span) -> str:
-    """The key of a fold, with the number of the frame that it lies in: scores2."""
-    return span.key if span.within is None else f"{span.key}{span.within}"
-
-
-def _leaves_frame(edge: Edge) -> bool:
-    """Does an arrow lead out of a numbered frame?"""
-    tail, head = edge.tail.span, edge.head.span
-    return tail is not None and tail.within is not None and head is not None and head.within is None
-
-
-def _path(group: Group) -> str:
-    """The innermost module that a group was computed in."""
-    if group.span is not None:
-        return group.span.path
-    return next((s.path for s in reversed(group.members[0].spans) if s.kind == "module"), "")
-
-
-def _block(group: Group) -> str:
-    """The module whose fold gives the group its lane, and which of its heads."""
-    spans = (group.span,) if group.span is not None else group.members[0].spans[::-1]
-    return next((f"{s.path}#{s.within or ''}" for s in spans if s is not None and s.lane is not None), "")
-
-
-def _unevenness(first: str, second: str) -> int:
-    """The longer half; a break before a plus is worth some characters."""
-    return max(length(first), length(second)) + (0 if second[0] in "+−" else 4)

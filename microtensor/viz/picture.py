@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-__all__ = ["Arrow", "Box", "Cell", "Cluster", "Picture", "length"]
+__all__ = ["Arrow", "Box", "Cell", "Cluster", "Picture", "in_lines", "length"]
 
 LONGEST_LINE = 32  # characters of an equation
 
@@ -18,6 +18,8 @@ class Cell:
     symbol: str  # HTML
     shape: str
     tooltip: str
+    gradient: str = ""  # its norm, ‖∂‖ 0.35
+    found: bool = False  # something about it is worth a look
 
 
 @dataclass(eq=False)
@@ -36,6 +38,11 @@ class Box:
     aside: str = ""  # details of an op, small and behind its word (LR: below it)
     result: str = ""  # the shape of what an op gives, where boxes and not arrows say it (level ops, LR)
     cells: list[Cell] = field(default_factory=list)  # of parameters, or the parts of an equation
+    rows: list[tuple[str, str, str]] = field(default_factory=list)  # level tape: name, shape, bytes
+    gradient: str = ""  # its norm
+    found: str = ""  # a finding, in bold
+    grids: str = ""  # of values: HTML
+    marked: list[int] = field(default_factory=list)  # lines of a VJP that are 0
 
     @property
     def stacked(self) -> bool:
@@ -57,6 +64,7 @@ class Cluster:
     parent: Cluster | None
     module: bool
     index: int | None = None  # of a numbered frame
+    column: str = ""  # level tape: fwd, tape, bwd
     boxes: list[Box] = field(default_factory=list)
     inner: list[Cluster] = field(default_factory=list)
 
@@ -73,6 +81,9 @@ class Arrow:
     differentiable: bool
     id: str = ""
     head_port: str = ""
+    kind: str = "fwd"  # "bwd" and "saved" at level tape
+    flows: bool = False  # is the gradient drawn along it?
+    gradient: str = ""  # the norm of what it contributes
 
 
 @dataclass(eq=False)
@@ -84,12 +95,30 @@ class Picture:
     boxes: list[Box]
     arrows: list[Arrow]
     clusters: list[Cluster]
-    caption: str
+    captions: list[str]  # HTML lines: sizes, findings, what cells mean
+    findings: list[str]  # in plain text
     equations: list[str]  # plain text, for the description of an SVG
     code: bool  # long names
     order: list[Box]  # all boxes, in the order of the computation
+    rows: list[list[Box]] = field(default_factory=list)  # boxes of several columns that stand side by side
 
 
 def length(html: str) -> int:
     """Characters of a label without its tags."""
     return len(re.sub(r"<[^>]*>|&\w+;", lambda tag: "" if tag[0][0] == "<" else "x", html))
+
+
+def in_lines(line: str) -> list[str]:
+    """An equation in one line; where it is long, in two of about equal length."""
+    if length(line) <= LONGEST_LINE:
+        return [line]
+    words = line.split(" ")  # tags hold no spaces
+    signs = ("+", "−", "/", "∘", "=", "+=")
+    breaks = [i for i in range(1, len(words)) if words[i - 1] not in signs and words[i] != "="]
+    halves = [(" ".join(words[:i]), " ".join(words[i:])) for i in breaks]
+    return list(min(halves, key=lambda half: _unevenness(*half))) if halves else [line]
+
+
+def _unevenness(first: str, second: str) -> int:
+    """The longer half; a break before a plus is worth some characters."""
+    return max(length(first), length(second)) + (0 if second[0] in "+−" else 4)

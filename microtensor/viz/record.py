@@ -16,7 +16,7 @@ from typing import Any
 from microtensor import engine
 from microtensor.viz import symbols
 
-__all__ = ["Recorder", "Span", "Tag", "current", "fold", "is_recording", "recording", "tag"]
+__all__ = ["Recorder", "Span", "Tag", "current", "fold", "is_recording", "opens_fused", "recording", "tag"]
 
 
 @dataclass
@@ -55,13 +55,16 @@ class Span:
     title: str | None = None
     index: int | None = None  # of a frame that is one of several: head 1, head 2 …
     within: int | None = None  # index of the frame around it
+    constants: tuple[str, ...] = ()  # formulas of numbers that occur inside
+    zero: dict[str, str] = field(default_factory=dict)  # why the gradient of a name is 0, if it is
     names: dict[str, Any] = field(default_factory=dict)
 
 
 class Recorder:
     """Tags by tensor, spans in the order in which they were opened."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, opens: bool = True) -> None:
+        self.opens = opens  # fused ops, or does it want what training records?
         self.tags: dict[int, Tag] = {}
         self.spans: list[Span] = []
         self.numbered: list[Span] = []  # frames with an index that are open, innermost last
@@ -152,9 +155,19 @@ def is_recording() -> bool:
     return _state.recorder is not None
 
 
+def opens_fused() -> bool:
+    """Shall a layer compute by the lines of its paper what it has a kernel for, because they are drawn?
+
+    Source: ours.
+    """
+    return _state.recorder is not None and _state.recorder.opens
+
+
 @contextlib.contextmanager
-def recording() -> Iterator[Recorder]:
+def recording(*, opens: bool = True) -> Iterator[Recorder]:
     """Listen to `tag` and `fold` in this thread; `draw(y)` inside the block uses what was said.
+
+    opens: are fused ops opened, so that each line of the paper is drawn? False: what training records.
 
     Source: ours.
 
@@ -167,7 +180,7 @@ def recording() -> Iterator[Recorder]:
     digraph "graph_equations" {
     """
     global _listening
-    before, _state.recorder = _state.recorder, Recorder()
+    before, _state.recorder = _state.recorder, Recorder(opens=opens)
     with _lock:
         _listening += 1
     try:
@@ -249,6 +262,8 @@ def fold(
     lane: str | None = None,
     title: str | None = None,
     index: int | None = None,
+    constants: tuple[str, ...] = (),
+    zero: dict[str, str] | None = None,
     **names: Any,
 ) -> _Nothing | _Block:
     """What is computed inside the block is one node at level equations: `with viz.fold("scores", ...):`.
@@ -258,6 +273,9 @@ def fold(
         frame around the folds inside it, with `title` as its label; {h} there is the size of axis h.
     lane: colour and column, one of Q, K, V, S (attention weights), O (output path).
     index: of a frame that is one of several: what is named and folded in it is numbered (S_1, head 1).
+    constants: formulas of numbers inside, in names of axes ("1 / sqrt(d_k)"): an op that was given the number
+        shows the formula.
+    zero: name → why its gradient is zero, where it is.
     names: what the names in the texts are: tensors, numbers, or None for a term that is absent; in a frame,
         other symbols for those that are given inside it (H="head").
 
@@ -267,4 +285,4 @@ def fold(
         return _nothing
     kind = "fold" if texts else "frame"
     details = {"kind": kind, "key": key, "texts": texts, "lane": lane, "title": title, "index": index}
-    return _Block(recorder, {**details, "names": names})
+    return _Block(recorder, {**details, "names": names, "constants": constants, "zero": zero or {}})

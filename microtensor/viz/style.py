@@ -30,6 +30,7 @@ class Theme(NamedTuple):
     gradient: str
     rule: str
     cluster: str
+    backward: str  # the cluster of level tape
     paper: str
 
 
@@ -43,12 +44,17 @@ LIGHT = Theme(
         "V": Colours("#026744", "#DEEBE7"),
         "S": Colours("#A54386", "#F3E7EF"),
         "O": Colours("#2B3238", "#F0F2F4"),
+        "vjp": Colours("#760F93", "#FFFFFF"),
+        "grad": Colours("#760F93", "#FFFFFF"),
+        "saved": Colours("#52606D", "#FFFFFF"),
+        "fault": Colours("#C00018", "#FDE6E8"),
     },
     text="#1F2933",
     second="#52606D",
     gradient="#760F93",
     rule="#9AA5B1",
     cluster="#FAFBFC",
+    backward="#F7F1F9",
     paper="#FFFFFF",
 )
 
@@ -62,24 +68,39 @@ DARK = Theme(
         "V": Colours("#50F9AE", "#06382A"),
         "S": Colours("#F26AB8", "#45203A"),
         "O": Colours("#E3E9F0", "#2A333D"),
+        "vjp": Colours("#D8A9F8", "#14181D"),
+        "grad": Colours("#D8A9F8", "#14181D"),
+        "saved": Colours("#C3CDD6", "#14181D"),
+        "fault": Colours("#FF8088", "#4A1015"),
     },
     text="#F5F7FA",
     second="#C3CDD6",
     gradient="#D8A9F8",
     rule="#7B8794",
     cluster="#1B2127",
+    backward="#23182A",
     paper="#14181D",
 )
 
 # What the legend calls a kind; `op` is how lane O is called where nothing has a lane.
 LANES = {"Q": "query", "K": "key", "V": "value", "S": "attention weights", "O": "output path"}
-LEGEND = {"input": "input / output", "param": "parameter", "const": "constant", **LANES, "op": "operation"}
+LEGEND = {
+    "input": "input / output",
+    "param": "parameter",
+    "const": "constant",
+    **LANES,
+    "op": "operation",
+    "fault": "makes the first NaN",
+}
 
 SHAPES = {
     "input": 'shape=box, style="rounded,filled", penwidth=1.8',
     "param": "shape=box, style=filled, peripheries=2",
     "const": 'shape=note, style="dashed,filled"',
     "op": 'shape=box, style="rounded,filled"',
+    "vjp": 'shape=box, style="rounded,filled,dashed", margin="0.1,0.08"',
+    "grad": 'shape=box, style="rounded,filled", penwidth=1.8',
+    "plain": "shape=plaintext",
     "view": 'shape=box, style="rounded,filled,dashed"',
 }
 

@@ -7,10 +7,22 @@ text.
 
 from __future__ import annotations
 
+import html as html_lib
 import re
 import unicodedata
 
-__all__ = ["clean", "html", "identifier", "indexed", "one_line", "plain", "quote", "safe", "scripts"]
+__all__ = [
+    "clean",
+    "html",
+    "identifier",
+    "indexed",
+    "one_line",
+    "plain",
+    "quote",
+    "safe",
+    "scripts",
+    "untagged",
+]
 
 LONGEST = 60
 # A letter with accents and _sub, or a word with a short one (split_h, not layer_norm); then ^super.
@@ -91,8 +103,14 @@ def html(symbol: str) -> str:
 
 def _italic(text: str) -> str:
     letters = re.sub(r"[\u0300-\u036f]", "", unicodedata.normalize("NFD", text))
-    word = not letters.isalpha() or (len(letters) > 1 and not re.fullmatch("d[A-Zb]", letters))
+    word = not letters.isalpha() or (len(letters) > 1 and not re.fullmatch("d[A-Za-z]", letters))
     return escape(text) if word else f"<I>{escape(text)}</I>"
+
+
+def untagged(html_text: str) -> str:
+    """A label as plain text: b_K, W^Q, Kᵀ."""
+    text = html_text.replace("<SUP>T</SUP>", "ᵀ").replace("<SUB>", "_").replace("<SUP>", "^")
+    return html_lib.unescape(re.sub(r"<[^>]*>", "", text))
 
 
 def plain(symbol: str) -> str:

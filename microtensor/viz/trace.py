@@ -42,6 +42,7 @@ class Node:
     code: str | None = None  # path of a parameter, name of an argument of forward
     axes: tuple[str, ...] | None = None  # names, in the order of shape
     transposed: bool = False  # the symbol means the transpose of the stored tensor
+    array: Any = None  # its values, where a layer has tagged it
     value: Any = None  # the entry itself, or the leaf: a tensor, or an array where that is gone
 
     @property
@@ -77,6 +78,7 @@ class Graph:
     nodes: list[Node]
     output: Node
     by_id: dict[int, Node]  # id of an entry, leaf tensor or constant → node
+    watched: set[int] = field(default_factory=set)  # ids of constants that only their tags keep alive
 
     def node_of(self, tensor: Any) -> Node | None:
         """The node of a tensor, if it is drawn."""
@@ -100,7 +102,8 @@ def trace(y: Any, recorder: Recorder, names: Sequence[tuple[str, Any]]) -> Graph
     entries = reachable(y.grad_fn)
     for entry, spans in zip(entries, _enclosing(entries, recorder.spans), strict=True):
         tracer.add_entry(entry, spans)
-    graph = Graph(tracer.nodes, tracer.by_id[id(y.grad_fn)], tracer.by_id)
+    watched = {id(tag.tensor) for tag in recorder.tags.values() if tag.of is not None}
+    graph = Graph(tracer.nodes, tracer.by_id[id(y.grad_fn)], tracer.by_id, watched)
     if graph.output.symbol is None and y.name:
         graph.output.symbol = y.name
     return graph
@@ -204,6 +207,7 @@ class _Tracer:
             self.by_id[id(shown)] = node
         node.symbol = getattr(value, "name", None)
         if tag is not None:
+            node.array = (tag.tensor if tag.of is None else tag.of).array
             node.symbol = tag.symbol or node.symbol
             node.transposed = tag.transposed
             if tag.axes is not None:

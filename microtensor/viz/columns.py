@@ -1,0 +1,163 @@
+"""Level tape: beside the forward column, what is kept alive for backward, and the backward with its formulas.
+
+Each op stands in one row with the arrays it keeps and with its vector-Jacobian product. Backward arrows are
+written downwards, with their heads at the tail, so that both columns have equal ranks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from microtensor import cost
+from microtensor.listing import kept_arrays
+from microtensor.viz import symbols
+from microtensor.viz.fold import Group
+from microtensor.viz.picture import Arrow, Box, Cluster
+from microtensor.viz.trace import Node
+
+if TYPE_CHECKING:
+    from microtensor.viz.paint import Painter
+
+__all__ = ["add_columns"]
+
+
+def add_columns(painter: Painter) -> list[list[Box]]:
+    """Put the forward into a column, add the two others, and return the rows that they make."""
+    forward, tape, backward = (_column(*each) for each in TITLES)
+    forward.boxes, painter.boxes = painter.boxes, []
+    for box in forward.boxes:
+        box.cluster = forward
+    painter.frames.clusters = [forward, tape, backward]
+    return _Columns(painter, tape, backward).rows
+
+
+TITLES = (("fwd", "forward"), ("tape", "kept alive"), ("bwd", "backward"))
+
+
+def _column(key: str, title: str) -> Cluster:
+    return Cluster(f"cluster_{key}", [title], title, None, False, column=key)
+
+
+class _Columns:
+    """The boxes and arrows of the two columns."""
+
+    def __init__(self, painter: Painter, tape: Cluster, backward: Cluster) -> None:
+        self.painter, self.tape, self.backward = painter, tape, backward
+        self.rows: list[list[Box]] = []
+        self.vjps: dict[Group, Box] = {}
+        groups = [g for g in painter.folded.groups if g.last.op is not None]
+        kept = self._kept()
+        for group in groups:
+            self._row(group, kept.get(group, []))
+        gradients = {
+            g: self._gradient(g)
+            for g in painter.folded.groups
+            if g.last.kind == "input" and g.last.differentiable
+        }
+        self.vjps |= gradients
+        self._ends()
+        self._arrows()
+
+    def _kept(self) -> dict[Group, list[tuple[str, str, int]]]:
+        """(name, shape, bytes) of what each group is the first to keep."""
+        painter = self.painter
+        nodes = sorted((n for n in painter.graph.nodes if n.op is not None), key=lambda n: n.value.index)
+        found: dict[Group, list[tuple[str, str, int]]] = {}
+        self.total = 0
+        arrays = kept_arrays([n.value for n in nodes], watched=painter.graph.watched)
+        for node, kept in zip(nodes, arrays, strict=True):
+            for name, array, buffer in kept:
+                self.total += buffer.nbytes
+                row = (*self._named(node, name, array.shape), buffer.nbytes)
+                found.setdefault(painter.folded.of[node], []).append(row)
+        return found
+
+    def _named(self, node: Node, name: str, shape: tuple[int, ...]) -> tuple[str, str]:
+        """What is kept, and its shape: by its symbol, or that of what it is a view of, or what made it."""
+        names, shapes = self.painter.names, self.painter.shapes
+        source = node if name == "y" else dict(node.arguments).get(name)
+        if not isinstance(source, Node):
+            return symbols.html(name), str(shape)
+        while source.op is not None and source.op.view and names.of(source) is None:
+            source = source.parents[0]
+        return names.short(source), shapes.html(source) or str(shape)
+
+    def _row(self, group: Group, kept: list[tuple[str, str, int]]) -> None:
+        painter = self.painter
+        box, _ = painter.of[group]
+        key = box.id.removeprefix("node-")
+        lines, said = (painter.names.gradients(group, html=html) for html in (True, False))
+        tooltip = "\n".join([f"gradient of {painter.names.line(group, html=False)}", *said])
+        vjp = Box(f"g_{box.name}", f"vjp-{key}", "vjp", "vjp", "vjp", lines, [], tooltip)
+        zero = painter.flow.zero if painter.flow is not None else ()
+        starts = [f"d{painter.names.of(n)} " for m in group.members for n in m.parents if n in zero]
+        vjp.marked = [i for i, line in enumerate(said) if line.startswith(tuple(starts))]
+        vjp.lane, vjp.block = box.lane, f"{box.block}-bwd" if box.block else ""
+        row = [box, vjp]
+        if kept:
+            row.insert(1, saved := self._saved(f"m_{box.name}", f"saved-{key}", kept))
+            self._dotted(box, saved)
+            self._dotted(saved, vjp)
+        painter.add(vjp, self.backward)
+        self.vjps[group] = vjp
+        self.rows.append(row)
+
+    def _saved(self, name: str, id: str, kept: list[tuple[str, str, int]]) -> Box:
+        box = Box(name, id, "saved", "rows", "saved", [], [], "")
+        box.rows = [(symbol, shape, cost.readable(n, "B")) for symbol, shape, n in kept]
+        box.tooltip = "kept for backward: " + ", ".join(f"{n} bytes" for _, _, n in kept)
+        self.painter.add(box, self.tape)
+        return box
+
+    def _dotted(self, tail: Box, head: Box) -> None:
+        arrow = Arrow(tail, head, "", "", "kept for backward", False, kind="saved")
+        arrow.id = self.painter.unique(f"saved-{tail.name}-{head.name}")
+        self.painter.arrows.append(arrow)
+
+    def _gradient(self, group: Group) -> Box:
+        """The gradient of an input."""
+        painter, node = self.painter, group.last
+        count = painter.folded.uses[node]
+        box = self._end(f"g_t{node.number}", node, [f"sum of {count} paths"] if count > 1 else [])
+        self.rows.append([painter.of[group][0], box])
+        return box
+
+    def _end(self, name: str, node: Node, small: list[str]) -> Box:
+        painter = self.painter
+        symbol = painter.names.of(node) or "y"
+        id = painter.unique(f"grad-{symbols.safe(painter.names.stable(node))}")
+        box = Box(
+            name, id, "grad", "grad", "grad", [symbols.html(f"d{symbol}")], small, f"gradient of {symbol}"
+        )
+        box.gradient = painter.norm(node)
+        painter.add(box, self.backward)
+        return box
+
+    def _ends(self) -> None:
+        """The gradient of the output, and how much is kept altogether."""
+        painter = self.painter
+        start = self._end("g_out", painter.graph.output, [])
+        total = Box(
+            "m_total", "saved-total", "saved", "plain", "saved-total", [], [], "kept by the tape for backward"
+        )
+        total.small = [f"Σ = {cost.readable(self.total, 'B')}", "freed after backward"]
+        painter.add(total, self.tape)
+        start.lane, start.block = (
+            ("out", f"{painter.output.block}-bwd") if painter.output.block else (None, "")
+        )
+        self.rows.append([painter.output, total, start])
+        last = self.vjps[painter.folded.output]
+        self._back(last, start, f"the gradient of {painter.names.of(painter.graph.output)} comes in", "")
+
+    def _arrows(self) -> None:
+        painter = self.painter
+        for edge in painter.folded.edges:
+            if edge.source.differentiable and edge.tail in self.vjps:
+                name = painter.names.of(edge.source) or "its input"
+                norm = painter.contribution(edge)
+                self._back(self.vjps[edge.tail], self.vjps[edge.head], f"contributes to d{name}", norm)
+
+    def _back(self, upper: Box, lower: Box, tooltip: str, norm: str) -> None:
+        arrow = Arrow(upper, lower, "", "", tooltip, True, kind="bwd", gradient=norm)
+        arrow.id = self.painter.unique(f"bwd-{lower.name}-{upper.name}")
+        self.painter.arrows.append(arrow)

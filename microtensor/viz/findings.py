@@ -1,0 +1,140 @@
+"""What is worth a look, found without being asked: gradients that are zero, rows that attend to nothing, and
+the op that made the first NaN.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from microtensor.engine import Entry, Tensor
+from microtensor.mode import mode
+from microtensor.viz import symbols
+from microtensor.viz.flow import Flow
+from microtensor.viz.fold import Folded
+from microtensor.viz.names import Names
+from microtensor.viz.trace import Graph, Node
+
+__all__ = ["Finding", "findings"]
+
+
+@dataclass
+class Finding:
+    """One thing: in words (HTML), at which node, and what is written there."""
+
+    text: str
+    node: Node
+    mark: str
+    fault: bool = False  # is it to be drawn in red?
+
+    @property
+    def plain(self) -> str:
+        """Without tags."""
+        return symbols.untagged(self.text)
+
+
+def findings(graph: Graph, folded: Folded, names: Names, flow: Flow | None, y: Any) -> list[Finding]:
+    """All of them, in the order of the computation."""
+    found = [*_dead_rows(graph, names), *_nan(graph, names, y)]
+    if flow is not None:
+        found += _zero(graph, folded, names, flow)
+        if flow.broken is not None and not any(f.fault for f in found):
+            what = f"the backward of {names.short(flow.broken)} makes the first NaN"
+            found.append(Finding(what, flow.broken, "its backward makes NaN", fault=True))
+    return sorted(found, key=lambda f: f.node.number)
+
+
+def _zero(graph: Graph, folded: Folded, names: Names, flow: Flow) -> Iterator[Finding]:
+    for node in graph.nodes:
+        if node in flow.zero:
+            why = _reason(graph, folded, node)
+            text = f"∂L/∂{symbols.html(names.of(node) or 'w')} = 0"
+            yield Finding(f"{text}: {symbols.escape(why)}" if why else text, node, "")
+
+
+def _reason(graph: Graph, folded: Folded, node: Node) -> str:
+    """Why, if a layer has said so of this parameter, or of the part of it that a head uses."""
+    for edge in folded.edges:
+        for span in edge.head.members[0].spans if edge.source is node else ():
+            for name, why in span.zero.items():
+                bound = graph.node_of(span.names.get(name))
+                if bound is not None and node in (bound, *bound.parents):
+                    return why
+    return ""
+
+
+# --- rows that may attend to nothing ------------------------------------------------------------------------
+
+
+def _dead_rows(graph: Graph, names: Names) -> Iterator[Finding]:
+    for node in graph.nodes:
+        dead = _dead(node)
+        if dead is not None and dead.any():
+            what = f"{int(dead.sum())} of {dead.size} rows may attend to nothing"
+            yield Finding(f"{names.short(node)}: {what}", node, what)
+
+
+def _dead(node: Node) -> Any:
+    """Which rows of attention weights are zero throughout; None for other ops, and where a tape is freed."""
+    if node.op is None or node.value.saved is None:
+        return None
+    saved = dict(zip(node.op.kept, node.value.saved, strict=True))
+    if node.op.name == "softmax":
+        return ~np.any(saved["y"], axis=node.params["axis"])
+    if node.op.name == "attention":
+        return saved["stats"][1] == 0  # the sums of exponentials
+    return None
+
+
+# --- the first NaN ------------------------------------------------------------------------------------------
+
+
+def _nan(graph: Graph, names: Names, y: Any) -> Iterator[Finding]:
+    if not np.isnan(y.array).any():
+        return
+    first = _first_nan(graph)
+    if first is not None and first.op is None:
+        yield Finding(f"{names.short(first)} holds NaN", first, "holds NaN", fault=True)
+    elif first is not None:
+        what = f"{names.short(first)} is the first with NaN"
+        yield Finding(what, first, f"first NaN: {symbols.escape(names.op(first)[0])}", fault=True)
+
+
+def _first_nan(graph: Graph) -> Node | None:
+    """The oldest node with a NaN. Results that nobody keeps are computed again: the values are gone.
+
+    Where an operand is gone, too, what depends on it is not known, and the search goes on behind it.
+    """
+    values: dict[Node, Any] = {}
+    for node in graph.nodes:
+        values[node] = array = _values(node) if node.op is None else _result(graph, node, values)
+        if array is not None and array.dtype.kind == "f" and np.isnan(array).any():
+            return node
+    return None
+
+
+def _values(leaf: Node) -> Any:
+    if isinstance(leaf.value, Tensor):
+        return leaf.value.array
+    return leaf.value if leaf.array is None else leaf.array
+
+
+def _result(graph: Graph, node: Node, values: dict[Node, Any]) -> Any:
+    assert node.op is not None
+    if node.array is not None:
+        return node.array
+    arguments = []
+    for given in node.value.inputs:
+        alive = given() if isinstance(given, weakref.ref) else given
+        known = getattr(alive, "array", alive)
+        if isinstance(alive, Entry):
+            known = values.get(graph.by_id[id(alive)])
+        if known is None and given is not None:
+            return None
+        arguments.append(known)
+    made = mode.quiet(node.op.forward, *arguments, **node.params)
+    return np.asarray(made[0] if node.op.residuals else made)

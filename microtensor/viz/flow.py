@@ -1,0 +1,156 @@
+"""How gradients flow: one walk along the tape that notes what arrives at each node, and along each edge.
+
+The walk is the engine's own, with `mode.watch` looking on: it runs no hook, writes no `.grad` and frees
+nothing. A parameter whose gradient is zero up to rounding is found by the size of the terms that it sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from microtensor import engine
+from microtensor.engine import Entry
+from microtensor.mode import Block
+from microtensor.viz.fold import Edge, Folded
+from microtensor.viz.trace import Graph, Node
+from microtensor.walk import unbroadcast, walk
+
+__all__ = ["Flow", "flow", "refuse_freed", "seed"]
+
+# A sum of n float32 terms is 0 if it is below this many units in the last place of their absolute sum: the
+# gradient of b_K stays below 1, that of b_Q above 1e5.
+ROUNDING = 32
+
+
+@dataclass
+class Flow:
+    """Norms of gradients by node, and of each edge's contribution; whose gradient is zero, or NaN first."""
+
+    norms: dict[Node, float] = field(default_factory=dict)
+    along: dict[Edge, float] = field(default_factory=dict)
+    zero: set[Node] = field(default_factory=set)
+    broken: Node | None = None  # whose backward was the first to make a NaN
+
+
+def seed(y: Any, grads: Any) -> Any:
+    """The gradient of y that `grads` asks for, as an array; None for none.
+
+    Raises: ValueError, TypeError for one that does not fit.
+    """
+    if grads is False or grads is None:
+        return None
+    if grads is True:
+        if math.prod(y.shape) != 1:
+            raise ValueError(
+                f"draw: grads=True needs a scalar to start from, not {y.shape}; pass the gradient of it as "
+                f"grads=, a tensor of that shape, or draw a loss"
+            )
+        return np.ones(y.shape, y.dtype)
+    if not isinstance(grads, engine.Tensor):
+        raise TypeError(f"draw: grads is {type(grads).__name__}; choose True, False, or the gradient of y")
+    if grads.shape != y.shape:
+        raise ValueError(f"draw: grads has shape {grads.shape}, and y {y.shape}; make them equal")
+    return grads.array.astype(y.dtype, copy=False)
+
+
+def flow(graph: Graph, folded: Folded, y: Any, g: Any) -> Flow:
+    """Walk from y with its gradient g.
+
+    Raises: RuntimeError if an earlier backward has freed the tape.
+    """
+    refuse_freed(graph, "gradients")
+    watcher = _Watcher(graph, folded)
+    with Block(watch=watcher):
+        found = walk([(y.grad_fn, g)], retain_graph=True)
+    for node, gradient, _ in found:
+        watcher.arrived(graph.by_id[id(node)], gradient)
+    return watcher.result()
+
+
+def refuse_freed(graph: Graph, what: str) -> None:
+    """Raises: RuntimeError if an earlier backward has freed the tape."""
+    freed = next((n for n in graph.nodes if n.op is not None and n.value.saved is None), None)
+    if freed is not None:
+        raise RuntimeError(
+            f"draw: a backward has freed what {freed.value!r} kept, so that no {what} can be drawn; draw "
+            f"before it, or let it keep the graph with retain_graph=True"
+        )
+
+
+class _Watcher:
+    """What `walk` shows of each VJP."""
+
+    def __init__(self, graph: Graph, folded: Folded) -> None:
+        self.graph = graph
+        self.edges = {slot: edge for edge in folded.edges for slot in edge.slots}
+        self.sums: dict[Edge, Any] = {}  # of edges that several uses add up to
+        self.flow = Flow()
+        self.terms: dict[Node, float] = {}  # how large the terms are that a gradient sums, or passes on
+
+    def __call__(self, entry: Entry, g: Any, gradients: Sequence[Any]) -> list[Any]:
+        node = self.graph.by_id[id(entry)]
+        self.arrived(node, g)
+        computed: list[Any] = []
+        for (slot, source), given in zip(self._inputs(entry, node), gradients, strict=True):
+            gradient = given() if source is not None and callable(given) else given
+            computed.append(None if source is None else gradient)
+            if source is not None and gradient is not None:
+                self._along(node, slot, source, g, gradient)
+        if self.flow.broken is None and not np.isnan(g).any() and any(map(_has_nan, computed)):
+            self.flow.broken = node
+        return computed
+
+    def _inputs(self, entry: Entry, node: Node) -> list[tuple[str, Node | None]]:
+        """(slot, node that a gradient goes to, or None) of each input."""
+        names = entry.op.inputs or [f"{entry.op.variadic}{i}" for i in range(len(entry.inputs))]
+        wanted = (x if isinstance(x, Entry | engine.Tensor) else None for x in entry.inputs)
+        return [
+            (name, None if x is None else self.graph.by_id.get(id(x)))
+            for name, x in zip(names, wanted, strict=True)
+        ]
+
+    def arrived(self, node: Node, g: Any) -> None:
+        """All of a node's gradient."""
+        self.flow.norms[node] = _norm(g)
+        largest = float(np.max(np.abs(g), initial=0.0))
+        if node.kind == "param" and largest <= ROUNDING * float(np.finfo(g.dtype).eps) * self.terms.get(
+            node, 0.0
+        ):
+            self.flow.zero.add(node)
+
+    def _along(self, node: Node, slot: str, source: Node, g: Any, raw: Any) -> None:
+        """One contribution: its norm, and the size of its terms."""
+        shape = source.value.shape
+        gradient = unbroadcast(raw, shape) if raw.shape != shape else raw
+        edge = self.edges.get((node, slot))
+        if edge is not None and edge.times > 1:
+            self.sums[edge] = self.sums.get(edge, 0) + gradient
+        elif edge is not None:
+            self.flow.along[edge] = _norm(gradient)
+        self.terms[source] = self.terms.get(source, 0.0) + self._size(node, slot, g, raw, shape)
+
+    def _size(self, node: Node, slot: str, g: Any, raw: Any, shape: tuple[int, ...]) -> float:
+        """The largest Σ |terms| of an element: of a bias all rows of g, of what was broadcast all copies."""
+        assert node.op is not None
+        terms = np.abs(g.reshape(-1, g.shape[-1]) if node.op.name == "linear" and slot == "b" else raw)
+        if terms.shape != shape:
+            terms = unbroadcast(terms, shape)
+        moved = self.terms.get(node, 0.0) if node.op.view else 0.0
+        return max(float(np.max(terms, initial=0.0)), moved)
+
+    def result(self) -> Flow:
+        self.flow.along |= {edge: _norm(total) for edge, total in self.sums.items()}
+        return self.flow
+
+
+def _norm(g: Any) -> float:
+    return float(np.sqrt(np.sum(np.square(g, dtype=np.float64))))
+
+
+def _has_nan(g: Any) -> bool:
+    return isinstance(g, np.ndarray) and bool(np.isnan(g).any())

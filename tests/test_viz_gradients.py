@@ -1,0 +1,295 @@
+"""What is drawn of gradients, values and costs is what the engine computes; findings come by themselves."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+from microtensor import viz
+from microtensor.viz import style
+from microtensor.viz.formula import two_digits
+from models import MultiHeadAttention, causal_mask
+
+PURPLE = style.LIGHT.gradient
+
+
+@pytest.fixture
+def layer() -> MultiHeadAttention:
+    mt.manual_seed(3)
+    return MultiHeadAttention(16, 2, dropout=0.1)
+
+
+@pytest.fixture
+def x() -> mt.Tensor:
+    return mt.randn(2, 5, 16, requires_grad=True)
+
+
+@pytest.fixture
+def g() -> mt.Tensor:
+    return mt.randn(2, 5, 16)
+
+
+def norm(t: Any) -> str:
+    return two_digits(float(np.linalg.norm(t.array.astype(np.float64))))
+
+
+def node(dot: str, id: str) -> str:
+    return next(line for line in dot.split("\n") if f'id="{id}"' in line)
+
+
+def edges(dot: str, kind: str) -> list[str]:
+    return [line for line in dot.split("\n") if re.search(rf'class="?{kind}"?,', line)]
+
+
+# --- norms --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "tape"])
+def test_norms_are_the_engines(layer: MultiHeadAttention, x: mt.Tensor, g: mt.Tensor, level: str) -> None:
+    with viz.recording(opens=level != "tape"):
+        y = layer(x, mask=causal_mask(5))
+        drawing = viz.draw(y, level=level, grads=g)
+    wanted = {"X": x, "W_Q": layer.q_proj.weight, "W_O": layer.out_proj.weight, "b_V": layer.v_proj.bias}
+    gradients = mt.autograd.grad(y, list(wanted.values()), g)
+    for symbol, gradient in zip(wanted, gradients, strict=True):
+        line = next(s for s in drawing.dot.split("\n") if re.search(rf'id="node-{symbol}[+"]|\+{symbol}"', s))
+        assert f"‖∂‖ {norm(gradient)}" in line, symbol
+    assert f"‖∂‖ {norm(g)}" in node(drawing.dot, "node-Y")
+
+
+def test_an_edge_says_what_it_contributes(layer: MultiHeadAttention, x: mt.Tensor, g: mt.Tensor) -> None:
+    layer.eval()
+    inputs = [mt.tensor(x.array, requires_grad=True) for _ in range(3)]
+    shares = mt.autograd.grad(layer(*inputs), inputs, g)
+    dot = viz.draw(layer, x, grads=g).dot
+    for lane, share in zip("QKV", shares, strict=True):
+        (edge,) = (line for line in edges(dot, "fwd bwd") if re.search(rf"t\d+ -> lin{lane} ", line))
+        assert f"> {norm(share)}<" in edge
+
+
+def test_a_double_line_stands_exactly_where_a_gradient_flows(
+    layer: MultiHeadAttention, x: mt.Tensor, g: mt.Tensor
+) -> None:
+    dot = viz.draw(layer, x, mask=causal_mask(5), grads=g).dot
+    plain = viz.draw(layer, x, mask=causal_mask(5)).dot
+    assert len(edges(dot, "fwd bwd")) + len(edges(dot, "fwd")) == len(edges(plain, "fwd"))
+    assert [line.split(" [")[0].strip() for line in edges(dot, "fwd")] == [f"{mask_of(dot)} -> mask"]
+    assert f":{PURPLE}" not in plain
+
+
+def mask_of(dot: str) -> str:
+    return node(dot, "node-M").split()[0]
+
+
+def test_uses_inside_a_fold_add_up_before_they_are_measured() -> None:
+    x = mt.tensor([3.0, -1.0], requires_grad=True)
+    with viz.recording():
+        with viz.fold("twice", "y = x - x", x=x):
+            y = x - x
+        dot = viz.draw(y.sum(), grads=True).dot
+    assert edges(dot, "fwd bwd")[0].count("> 0.0<") == 1
+
+
+def test_x_times_x_contributes_twice() -> None:
+    x = mt.tensor([3.0, 4.0], requires_grad=True)
+    dot = viz.draw((x * x).sum(), grads=True).dot
+    assert sum("> 5.0<" in line for line in edges(dot, "fwd bwd")) == 2
+    assert "‖∂‖ 10" in node(dot, "node-x")
+
+
+# --- drawing changes nothing --------------------------------------------------------------------------------
+
+
+def test_gradients_are_drawn_without_a_trace(layer: MultiHeadAttention, x: mt.Tensor, g: mt.Tensor) -> None:
+    y, fired = layer(x), list[int]()
+    x.register_hook(lambda g: fired.append(1))
+    y.register_hook(lambda g: fired.append(1))
+    before = viz.draw(y, grads=g, level="tape").dot
+    assert x.grad is None
+    assert layer.q_proj.weight.grad is None
+    assert fired == []
+    assert viz.draw(y, grads=g, level="tape").dot == before
+    y.backward(g)
+    assert len(fired) == 2
+
+
+def test_the_layer_runs_once_however_much_is_drawn(x: mt.Tensor, g: mt.Tensor) -> None:
+    layer, runs = MultiHeadAttention(16, 2), list[int]()
+    layer.q_proj.register_forward_hook(lambda m, args, y: runs.append(1))
+    viz.draw(layer, x, grads=g, values=True, cost=True).svg()
+    assert runs == [1]
+
+
+def test_a_freed_tape_is_refused_with_the_cure(x: mt.Tensor) -> None:
+    y = (x * x).sum()
+    y.backward()
+    with pytest.raises(RuntimeError, match=r"no gradients can be drawn; draw before it, or .*retain_graph"):
+        viz.draw(y, grads=True)
+    with pytest.raises(RuntimeError, match="no level='tape' can be drawn"):
+        viz.draw(y, level="tape")
+    assert viz.draw(y).dot
+
+
+def test_a_gradient_that_does_not_fit_is_refused(x: mt.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"grads=True needs a scalar to start from, not \(2, 5, 16\)"):
+        viz.draw(x * x, grads=True)
+    with pytest.raises(ValueError, match=r"grads has shape \(3,\), and y \(2, 5, 16\)"):
+        viz.draw(x * x, grads=mt.ones(3))
+    with pytest.raises(TypeError, match="grads is float; choose True, False"):
+        viz.draw(x * x, grads=1.0)
+
+
+# --- findings -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+@pytest.mark.parametrize("dtype", [mt.float32, mt.float64])
+def test_a_zero_gradient_is_found_and_explained(x: mt.Tensor, g: mt.Tensor, level: str, dtype: Any) -> None:
+    layer = MultiHeadAttention(16, 2).to(dtype)
+    x = mt.tensor(x.array, dtype=dtype, requires_grad=True)
+    for bias in (p.bias for p in layer.children()):
+        bias.data = mt.randn(16, dtype=dtype)
+    drawing = viz.draw(layer, x, mask=causal_mask(5), grads=g, level=level)
+    assert drawing.findings == [
+        "∂L/∂b_K = 0: softmax ignores a number that is added to a whole row of scores"
+    ]
+    assert drawing.dot.count("‖∂‖ = 0 !") == 1
+    assert "softmax ignores" in drawing.dot.split("\n")[1]
+    assert (" = 0 !</B>" in node(drawing.dot, "vjp-linK")) if level == "tape" else True
+
+
+def test_rows_that_attend_to_nothing_are_found(layer: MultiHeadAttention, x: mt.Tensor) -> None:
+    mask = causal_mask(5).array.copy()
+    mask[1] = False
+    for level, who in (("equations", "A"), ("tape", "H")):
+        drawing = viz.draw(layer, x, mask=mt.tensor(mask), level=level)
+        assert drawing.findings == [f"{who}: 4 of 20 rows may attend to nothing"]
+        assert "<B>4 of 20 rows may attend to nothing</B>" in drawing.dot
+    assert viz.draw(layer, x, mask=causal_mask(5)).findings == []
+
+
+def test_the_first_nan_of_a_forward_is_drawn_in_red() -> None:
+    x = mt.tensor([1.0, -1.0], requires_grad=True)
+    drawing = viz.draw((x.log() * 2.0 + 1.0).sum())
+    assert drawing.findings == ["z_1 is the first with NaN"]
+    (red,) = (
+        s for s in drawing.dot.split("\n") if f'color="{style.LIGHT.kinds["fault"].stroke}", label=<' in s
+    )
+    assert "first NaN: log" in red
+    assert viz.draw((x.exp() * 2.0).sum()).findings == []
+
+
+def test_a_nan_that_came_from_outside_is_blamed_on_where_it_stands() -> None:
+    x, c = mt.ones(2, requires_grad=True), mt.tensor([1.0, float("nan")])
+    assert viz.draw((x.exp() * c).sum()).findings == ["c holds NaN"]
+    assert viz.draw((x.exp() * mt.tensor([1.0, float("nan")])).sum()).findings == ["c holds NaN"]
+
+
+def test_the_first_nan_of_a_backward_is_found_too() -> None:
+    x = mt.tensor([1.0, 0.0], requires_grad=True)
+    y = (x.sqrt() * mt.tensor([1.0, 0.0])).sum()
+    assert viz.draw(y, grads=True).findings == ["the backward of z_1 makes the first NaN"]
+    assert viz.draw(y).findings == []
+
+
+# --- values and costs ---------------------------------------------------------------------------------------
+
+
+def test_cells_show_scores_and_weights_and_grey_what_is_masked(
+    layer: MultiHeadAttention, x: mt.Tensor
+) -> None:
+    dot = viz.draw(layer, x, mask=causal_mask(5), values=True).dot
+    for id in ("node-scores", "node-softmax"):
+        cells = re.findall(r'WIDTH="9" HEIGHT="9" FIXEDSIZE="TRUE" BGCOLOR="(#\w+)"', node(dot, id))
+        assert len(cells) == 2 * 5 * 5
+        assert cells.count("#E4E7EB") == 2 * 10
+        assert not set(cells) & style.to_dark().keys()
+    first = re.findall(r'BGCOLOR="(#\w+)"', node(dot, "node-softmax"))[0]
+    assert first in ("#A54386", "#A54387")  # the first position sees itself alone: 1
+    assert "grey = masked" in dot
+    assert 'WIDTH="9"' not in viz.draw(layer, x, mask=causal_mask(5)).dot
+
+
+def test_many_positions_or_heads_have_no_cells_but_a_reason(x: mt.Tensor) -> None:
+    dot = viz.draw(MultiHeadAttention(16, 8), x, values=True).dot
+    assert "no cells: more than 4 heads or 12 positions" in node(dot, "node-softmax")
+
+
+def test_costs_are_those_of_the_tape(layer: MultiHeadAttention, x: mt.Tensor) -> None:
+    dot = viz.draw(layer, x, cost=True).dot
+    assert "5.28 kFLOP · 640 B" in node(dot, "node-linQ")
+    with viz.recording():
+        total = mt.tape(layer(x)).flop
+    assert f"in all {total / 1000:.3g} kFLOP" in dot
+
+
+# --- level tape ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_what_is_kept_alive_is_what_the_tape_keeps(
+    layer: MultiHeadAttention, x: mt.Tensor, need_weights: bool
+) -> None:
+    y = layer(x, mask=causal_mask(5), need_weights=need_weights)
+    kept = mt.tape(y[0] if need_weights else y).bytes_kept
+    drawing = viz.draw(layer, x, mask=causal_mask(5), need_weights=need_weights, level="tape")
+    said = [int(n) for n in re.findall(r"(\d+) bytes", drawing.dot)]
+    assert sum(said) == kept
+    assert f"Σ = {kept / 1000:.3g} kB" in node(drawing.dot, "saved-total")
+
+
+def test_the_tape_has_a_formula_for_every_op_and_an_edge_for_every_gradient(
+    layer: MultiHeadAttention, x: mt.Tensor
+) -> None:
+    dot = viz.draw(layer, x, mask=causal_mask(5), need_weights=True, level="tape").dot
+    ops = re.findall(r'id="node-(\w+)", class="op ', dot)
+    assert re.findall(r'id="vjp-(\w+)"', dot) == ops
+    flowing = [e for e in edges(dot, "fwd") if "dashed" not in e and not e.strip().startswith("p_")]
+    assert len(edges(dot, "bwd")) == len(flowing)  # the output's included, parameters have none of their own
+    assert "d<I>" not in node(dot, "vjp-softmax")  # italic as a whole
+    assert "rowsum(<I>dA</I> ∘ <I>A</I>)" in node(dot, "vjp-softmax")
+    assert 'id="grad-X"' in dot
+    assert "sum of 3 paths" in node(dot, "grad-X")
+
+
+def test_a_users_tape_shows_the_formulas_of_its_ops() -> None:
+    x, w = mt.randn(4, 3, requires_grad=True), mt.randn(3, 2, requires_grad=True)
+    dot = viz.draw((x @ w).tanh().sum(), level="tape", names={"x": x, "w": w}).dot
+    tooltips = re.findall(r'class="vjp".*tooltip="([^"]*)"', dot)
+    assert tooltips == [
+        "gradient of z_1 = x w&#10;dx = dz_1 wᵀ&#10;dw = xᵀ dz_1",
+        "gradient of z_2 = tanh(z_1)&#10;dz_1 = dz_2 ∘ (1 − z_2^2)",
+        "gradient of y = Σ z_2&#10;dz_2 = expand(dy)",
+    ]
+
+
+def test_a_tensor_with_several_users_sums_their_gradients() -> None:
+    x = mt.randn(3, requires_grad=True)
+    dot = viz.draw((x.exp() * x).sum(), level="tape").dot
+    assert dot.count("<I>dx</I> += ") == 2
+
+
+# --- constants ----------------------------------------------------------------------------------------------
+
+
+def test_a_number_that_a_layer_knows_is_drawn_as_its_formula(x: mt.Tensor) -> None:
+    layer = MultiHeadAttention(16, 4)
+    assert (
+        'mul <FONT POINT-SIZE="9" COLOR="#52606D">1 / √<I>d</I><SUB><I>k</I></SUB>'
+        in viz.draw(layer, x, level="ops").dot
+    )
+    assert "<I>dS</I> <I>K</I> ∘ (1 / √<I>d</I><SUB><I>k</I></SUB>)" in viz.draw(layer, x, level="tape").dot
+
+
+def test_a_formula_that_does_not_give_the_number_is_not_drawn() -> None:
+    with viz.recording():
+        x = mt.randn(4, requires_grad=True)
+        viz.tag(x, "x", axes="n")
+        with viz.fold("part", constants=("1 / n", "sqrt(k)")):
+            dot = viz.draw((x * 0.25 + 0.3), level="ops").dot
+    assert "1 / <I>n</I>" in dot
+    assert ">0.3<" in dot
