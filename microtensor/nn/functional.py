@@ -201,16 +201,16 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Source: PyTorch's cosine_similarity. Differs: no gradient through a length below eps.
     """
     check_tensors("cosine_similarity", x1=x1, x2=x2)
-    dtype = dtypes.result_dtype((x1, x2))
-    x1, x2 = x1.to(dtype), x2.to(dtype)  # integers of both stay what they are, and are refused
-    refuse_integers("cosine_similarity", x1)
     try:
         shape = np.broadcast_shapes(x1.shape, x2.shape)  # first: dim counts the axes of both
     except ValueError:
         raise ValueError(
             f"cosine_similarity: x1 {x1.shape} and x2 {x2.shape} do not broadcast; reshape one of them"
         ) from None
-    a, b = (normalize(x.broadcast_to(shape), 2.0, dim, eps) for x in (x1, x2))
+    x1, x2 = x1.broadcast_to(shape), x2.broadcast_to(shape)
+    dtype = dtypes.result_dtype((x1, x2))  # a 0-d tensor counts like the other
+    refuse_integers("cosine_similarity", x1.to(dtype))
+    a, b = (normalize(x.to(dtype), 2.0, dim, eps) for x in (x1, x2))
     return (a * b).sum(dim)
 
 
