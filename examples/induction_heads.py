@@ -87,7 +87,7 @@ def main() -> None:
     for name, colour, marker in (("first", COLOURS[1], "s"), ("second", COLOURS[0], "o")):
         points = [(record["step"], record[name]) for record in history if name in record]
         axes.plot(*zip(*points, strict=True), color=colour, marker=marker, label=f"{name} half")
-    axes.set(title="what was said once becomes known", xlabel="step", ylabel="loss (nats)", ylim=(0, None))
+    axes.set(title="what was said becomes known", xlabel="step", ylabel="loss (nats)", ylim=(0, 4.2))
     axes.legend()
     save(figure, options.out / "loss")
     if not options.smoke and induction.max() < 0.5:
