@@ -121,6 +121,24 @@ def test_a_save_that_fails_says_what_is_kept_and_may_be_tried_again(tmp_path, wh
     assert everything(trainer) == whole[0]
 
 
+@pytest.mark.parametrize(("number", "fails"), [(errno.EIO, True), (errno.EINVAL, False)])
+def test_a_folder_whose_change_is_not_on_the_disk_is_an_error_unless_it_never_can_be(
+    number, fails, tmp_path, monkeypatch
+):
+    def fsync(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    trainer = build(checkpoint=tmp_path, checkpoint_every=4)
+    if fails:
+        with pytest.raises(OSError, match=r"step-00000004.* could not be written"):
+            trainer.fit()
+    else:
+        trainer.fit()
+        assert trainer.step == 12
+
+
 def test_a_log_that_cannot_be_written_is_said_with_its_name(tmp_path):
     trainer = build(checkpoint=tmp_path, checkpoint_every=4, log_every=1)
     with torture.Disk() as disk:
@@ -350,6 +368,15 @@ def test_a_program_that_does_not_catch_it_ends_with_the_message(tmp_path):
 # --- a folder that changes under the run --------------------------------------------------------------------
 
 
+def test_a_folder_that_was_deleted_is_made_again_though_the_log_is_elsewhere(tmp_path, whole):
+    folder = tmp_path / "run"
+    trainer = build(checkpoint=folder, checkpoint_every=4, log=tmp_path / "log.jsonl",
+                    callbacks=[lambda t: shutil.rmtree(folder) if t.step == 6 else None])  # fmt: skip
+    trainer.fit()
+    assert everything(trainer) == whole[0]
+    assert len(list(folder.glob("step-*"))) == 2
+
+
 def test_a_folder_that_was_deleted_is_made_again(tmp_path, whole):
     folder = tmp_path / "run"
     trainer = build(checkpoint=folder, checkpoint_every=4, log_every=1,
@@ -386,6 +413,12 @@ def test_a_lock_that_was_deleted_is_taken_again_unless_another_run_has_it(tmp_pa
         trainer.fit()
     assert not list((tmp_path / "b").glob("*.safetensors"))
     assert (tmp_path / "b" / "run.lock").exists()
+
+
+def test_a_lock_that_cannot_be_written_is_not_left_behind(tmp_path):
+    with torture.Disk("write"), pytest.raises(OSError, match="No space"):
+        RunLock(str(tmp_path / "run.lock"), str(tmp_path)).__enter__()
+    assert not list(tmp_path.iterdir())
 
 
 def test_renewing_a_lock_that_is_held_changes_nothing(tmp_path):
