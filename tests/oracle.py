@@ -6,6 +6,8 @@ on both sides from the same numbers in the same memory layout; `compare` runs it
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -211,9 +213,36 @@ SIGNATURE = re.compile(r"[\w.<>]+\(\) (got|takes|missing|requires) ")
 
 
 def compare(program: Program, rng: np.random.Generator, values: bool = True) -> str | None:
-    """What differs between the libraries: None if nothing does. values=False: shapes and dtypes only."""
+    """What differs between the libraries: None if nothing does. values=False: shapes and dtypes only.
+
+    In float32 it may be PyTorch that rounds badly (layer norm of two numbers that are nearly equal): what is
+    near its float64 answer is right.
+    """
+    again = copy.deepcopy(rng)
+    found = _compare(program, program, rng, values)
+    rounded = found and re.match(r"(result|derivative) [\w ]+ is (?!float|int|uint|bool)", found)
+    exact = widened(program) if rounded else None
+    return found if exact is None or _compare(program, exact, again, values) else None
+
+
+def widened(program: Program) -> Program | None:
+    """The program with float64 for float32; None if it has no float32, or float64 beside it."""
+    inputs = [x for x in (*program.args, *program.options.values()) if isinstance(x, Input)]
+    if {x.base.dtype.name for x in inputs if x.base.dtype.kind == "f"} != {"float32"}:
+        return None
+
+    def wide(x: Any) -> Any:
+        single = isinstance(x, Input) and x.base.dtype == np.float32
+        return dataclasses.replace(x, base=x.base.astype(np.float64)) if single else x
+
+    options = {name: wide(x) for name, x in program.options.items()}
+    return dataclasses.replace(program, args=tuple(map(wide, program.args)), options=options)
+
+
+def _compare(program: Program, theirs_: Program, rng: np.random.Generator, values: bool) -> str | None:
+    """What differs between one program's results here and another's, the same or wider, in PyTorch."""
     leaves, ours = program.run(mt)
-    others, theirs = program.run(torch)
+    others, theirs = theirs_.run(torch)
     if isinstance(theirs, Exception) or isinstance(ours, Exception):
         return _compare_errors(ours, theirs)
     if len(ours) != len(theirs):
@@ -221,7 +250,7 @@ def compare(program: Program, rng: np.random.Generator, values: bool = True) -> 
     short = any(leaf.dtype == mt.float32 for leaf in leaves) or any(dtype_of(y) == "float32" for y in ours)
     rtol = 3e-5 if short else 1e-9  # float32 has 24 bits, of which exp, sums and powers use up some
     for i, (y, z) in enumerate(zip(ours, theirs, strict=True)):
-        if dtype_of(y) != dtype_of(z):
+        if dtype_of(y) != dtype_of(z) and theirs_ is program:
             return f"result {i} is {dtype_of(y)}, torch has {dtype_of(z)}"
         if array_of(y).shape != array_of(z).shape:
             return f"result {i} has shape {array_of(y).shape}, torch {array_of(z).shape}"
