@@ -219,7 +219,8 @@ ROOMS = {
     # for the ranks of a parallel run: buckets of gradients, shares of a batch, who is gone
     "train": 1904,
     "utils": 10,
-    "viz": 3220,  # four levels of drawings, their gradients and values 2850; attention maps 230, trees 120
+    # four levels of drawings with their gradients and values 2850, whole models 260; maps 230, trees 120
+    "viz": 3510,
 }
 
 

@@ -12,9 +12,9 @@ import pytest
 
 import microtensor as mt
 from microtensor import engine, nn, viz
-from microtensor.viz.drawing import _run
 from microtensor.viz.fold import fold
 from microtensor.viz.record import Recorder, Span
+from microtensor.viz.running import run
 from microtensor.viz.trace import trace
 from models import DecoderLayer, MultiHeadAttention, causal_mask
 
@@ -57,7 +57,7 @@ def test_leaves_drawn_are_the_leaves_of_the_tape() -> None:
 
 
 def test_edges_are_the_argument_slots_of_the_tape() -> None:
-    recorder, y = _run(attention(), (leaf(2, 5, 16), None, None, causal_mask(5)), {})
+    recorder, y = run(attention(), (leaf(2, 5, 16), None, None, causal_mask(5)), {})
     graph = trace(y, recorder, [])
     slots = sum(len(node.parents) for node in graph.nodes)
     assert edges(viz_of(level="ops")).total() == slots + 1
@@ -159,6 +159,19 @@ def test_a_long_tape_is_drawn_as_dot_but_not_laid_out(level: str) -> None:
     with pytest.raises(ValueError, match="5002 nodes are more than max_nodes=300"):
         drawing.save("x.svg")
     assert drawing._repr_svg_() is None
+
+
+def test_a_tape_too_long_for_a_layout_is_refused_before_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    y = leaf()
+    for _ in range(400):
+        y = y + 1.0
+    monkeypatch.setattr("microtensor.viz.drawing.dot.write", lambda *args, **options: pytest.fail("written"))
+    for level in ("equations", "ops", "tape"):
+        drawing = viz.draw(y, level=level)
+        with pytest.raises(ValueError, match=r"402 nodes are more than max_nodes=300.*(depth=1|coarser)"):
+            drawing.svg()
 
 
 # --- folds ------------------------------------------------------------------------------------------------

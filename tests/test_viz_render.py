@@ -265,13 +265,17 @@ def test_two_drawings_on_a_page_share_no_id(drawing: viz.Drawing) -> None:
 # --- the tool ---------------------------------------------------------------------------------------------
 
 
-def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("draw_attention", ROOT / "tools" / "draw_attention.py")
+def load_tool(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def tool() -> Any:
+    return load_tool("draw_attention")
 
 
 def test_the_tool_draws_to_several_files_and_says_where(

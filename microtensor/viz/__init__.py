@@ -1,8 +1,8 @@
 """The tape as a picture: `draw(y)` or `draw(module, x)` → a `Drawing` with .dot and .save("x.svg").
 
-Rooms, in the order of the work: record (what layers say), trace (tape → plain graph), axes, fold, names,
-paint (→ picture), layout, dot (→ text), render (→ bytes), svg. Graphviz is imported when something is
-rendered.
+Rooms, in the order of the work: running, record (what layers say), trace (tape → plain graph), axes, depth,
+fold, flow (gradients), repeat, names, findings, paint with frames, cells and columns (→ picture), layout, dot
+(→ text), render (→ bytes), svg. Graphviz is imported when something is rendered.
 """
 
 from microtensor.viz.drawing import Drawing, draw, to_dot

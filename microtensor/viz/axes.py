@@ -81,9 +81,13 @@ def _forward(node: Node) -> tuple[str, ...] | None:
 class Shapes:
     """Writes shapes as the option `shapes` asks, in math or in the house's letters."""
 
-    def __init__(self, graph: Graph, how: str | None, *, code: bool, narrow: bool) -> None:
+    def __init__(
+        self, graph: Graph, how: str | None, *, code: bool, narrow: bool, apart: bool = False
+    ) -> None:
         self.how, self.code = how, code
         self.between = "<BR/>" if narrow else " "  # sizes below the names: a long row stays short
+        self.apart = apart  # several modules name axes: where they mean two sizes, numbers are drawn
+        self.unclear: set[str] = set()
         self.sizes: dict[str, int] = {}
         self.symbolic = how in ("symbolic", "both")
         for node in graph.nodes:
@@ -91,7 +95,11 @@ class Shapes:
 
     def _collect(self, node: Node) -> None:
         for name, size in zip(node.axes or (), node.shape or (), strict=False):
-            if self.sizes.setdefault(name, size) != size and self.symbolic:
+            if self.sizes.setdefault(name, size) == size or not self.symbolic:
+                continue
+            if self.apart:
+                self.unclear.add(name)
+            else:
                 what = node.symbol or (node.op.name if node.op is not None else "a leaf")
                 raise ValueError(
                     f"draw: axis {name} has size {size} in {what} of shape {node.shape}, but "
@@ -113,8 +121,13 @@ class Shapes:
         assert node.shape is not None
         order = self._order(node)
         where = list(range(len(node.shape)))[order] if isinstance(order, slice) else order
-        names = None if node.axes is None else [self.letter(node.axes[i]) for i in where]
-        return names, tuple(node.shape[i] for i in where)
+        sizes = tuple(node.shape[i] for i in where)
+        if node.axes is None:
+            return None, sizes
+        axes = [node.axes[i] for i in where]
+        return [
+            str(n) if a in self.unclear else self.letter(a) for a, n in zip(axes, sizes, strict=True)
+        ], sizes
 
     def html(self, node: Node) -> str:
         """The shape in a label; empty where there is nothing to say."""
@@ -138,6 +151,8 @@ class Shapes:
         if not self.symbolic:
             return said
         for axis, size in self.sizes.items():
+            if axis in self.unclear:
+                continue
             name = symbols.html(self.letter(axis)).replace("<I>", "").replace("</I>", "")
             said.append(f"{name} = {self._meaning(axis)}{size}")
         return said

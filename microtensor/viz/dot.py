@@ -153,6 +153,8 @@ class _Writer:
         # LR: above the spine; but level ops has a Kᵀ before the scores, and the arrow of Q passes there
         above = self.direction == "LR" and (cluster.module or self.picture.level != "ops")
         right = self.direction == "LR" and cluster.module  # arrows into a module's ops come from the left
+        if cluster.outer:  # the corner that the fewest arrows pass, tried on models of every kind
+            above, right = self.direction != "LR", True
         if cluster.index is not None:  # on the outer side, where no arrow leaves for the others
             heads = [c.index for c in self.picture.clusters if c.index is not None]
             second = 2 * cluster.index > max(heads) + 1
@@ -200,7 +202,7 @@ class _Writer:
     def _margin(self, cluster: Cluster) -> int:
         """Wide enough for the label to stand beside the arrow that leaves the cluster."""
         if cluster.module and self.direction != "LR":
-            return 20
+            return 10 if cluster.outer else 20
         if (
             self.direction == "LR"
             or cluster.index is not None

@@ -6,25 +6,25 @@ A module is run once, with hooks that note the module paths; drawing reads the t
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from microtensor import engine
 from microtensor.nn.module import Module
-from microtensor.random import default_generator
 from microtensor.viz import axes, dot, flow, names, render, style, svg, trace
+from microtensor.viz.depth import collapse
 from microtensor.viz.findings import findings
 from microtensor.viz.fold import fold
 from microtensor.viz.layout import in_order, variants
 from microtensor.viz.paint import Options, paint
 from microtensor.viz.picture import Picture
-from microtensor.viz.record import Recorder, Span, current, recording
+from microtensor.viz.record import Recorder, current
+from microtensor.viz.repeat import repeat
+from microtensor.viz.running import run
 
 if TYPE_CHECKING:
     import graphviz
@@ -41,8 +41,17 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "cost": (True, False),
 }
 
+OPTIONS = ", ".join([*CHOICES, "names", "grads", "depth", "max_nodes"])
 MOST_HEADS = 4  # at level heads
 UNREADABLE = {("heads", "BT"), ("tape", "LR")}
+
+
+class Made(NamedTuple):
+    """What a drawing consists of."""
+
+    texts: list[str]
+    about: list[str]
+    findings: list[str]
 
 
 class Drawing:
@@ -55,18 +64,42 @@ class Drawing:
 
     def __init__(
         self,
-        texts: list[str],
+        texts: list[str] | Callable[[], Made],
         *,
         theme: str,
         boxes: int,
         max_nodes: int,
         level: str,
-        about: list[str],
+        about: Sequence[str] = (),
         findings: Sequence[str] = (),
     ) -> None:
-        self.dot, self.texts = texts[0], texts  # several ways to write it, of which one is rendered
-        self.theme, self.boxes, self.max_nodes, self.level, self.about = theme, boxes, max_nodes, level, about
-        self.findings = list(findings)
+        self._make = texts if callable(texts) else lambda: Made(texts, list(about), list(findings))
+        self.theme, self.boxes, self.max_nodes, self.level = theme, boxes, max_nodes, level
+
+    @functools.cached_property
+    def _made(self) -> Made:
+        """The texts: of a drawing too large to be laid out only when they are asked for."""
+        return self._make()
+
+    @property
+    def dot(self) -> str:
+        """The drawing as DOT text."""
+        return self._made.texts[0]
+
+    @property
+    def texts(self) -> list[str]:
+        """Several ways to write it, of which one is rendered; the first is `dot`."""
+        return self._made.texts
+
+    @property
+    def about(self) -> list[str]:
+        """Its equations, as plain text."""
+        return self._made.about
+
+    @property
+    def findings(self) -> list[str]:
+        """What is worth a look, found without being asked: a zero gradient, a dead row, the first NaN."""
+        return self._made.findings
 
     def __repr__(self) -> str:
         return f"<Drawing of {self.boxes} nodes, level {self.level}>"
@@ -136,9 +169,16 @@ class Drawing:
         except (render.NoGraphviz, ValueError):
             return None
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """For notebooks: SVG where it can be rendered, and text, of which they choose."""
+        made = {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
+        wanted = {k for k in made if (not include or k in include) and k not in (exclude or ())}
+        return {k: text for k, text in made.items() if k in wanted and text is not None}
+
     def _render(self, kind: str, text: str = "") -> bytes:
         if self.boxes > self.max_nodes:
-            cure = "use level='equations', which is coarser" if self.level == "ops" else "draw a part of it"
+            cure = "fold modules by depth=1, or draw a part of it"
+            cure = cure if self.level == "equations" else "use level='equations', which is coarser"
             raise ValueError(
                 f"Drawing: {self.boxes} nodes are more than max_nodes={self.max_nodes}, and layout would "
                 f"take long; {cure}, raise max_nodes, or save the .dot"
@@ -164,6 +204,7 @@ def draw(
     grads: Any = False,
     values: bool = False,
     cost: bool = False,
+    depth: int | None = None,
     max_nodes: int = 300,
     **arguments: Any,
 ) -> Drawing:
@@ -172,6 +213,7 @@ def draw(
     level: "equations" (a node is a line of the paper), "ops" (a node is a tape entry), "heads" (the lines of
         each head, from the module's forward_per_head) or "tape" (forward, what is kept alive, backward).
     grads: True from a scalar, or the gradient of the result: norms of gradients, and zeros among them.
+    depth: modules deeper than that are single nodes. Layers of a list that are alike are drawn once, × N.
     values: cells for scores and attention weights. cost: operations and bytes of each node.
     direction: "TB", "BT" or "LR". shapes: "symbolic" (B×h×n×d_k), "numeric", "both" or None.
     names: "math" (W^Q), "code" (q_proj.weight), or a dict name → tensor on top of "math".
@@ -191,24 +233,34 @@ def draw(
               "values": values, "cost": cost}  # fmt: skip
     for option, value in chosen.items():
         _check(option, value)
-    _check_together(y, level, direction)
+    _check_together(y, level, direction, depth)
     if isinstance(y, Module):
-        recorder, result = _run(y, inputs, arguments, level)
+        recorder, result = run(y, inputs, arguments, level=level, options=OPTIONS)
         what = type(y).__name__
     elif inputs or arguments:
         raise TypeError(
             f"draw: of a tensor it takes options only, not {', '.join(arguments) or 'further arguments'}; "
-            f"options are {', '.join([*chosen, 'names', 'max_nodes'])}, and inputs go with a module"
+            f"options are {OPTIONS}, and inputs go with a module"
         )
     else:
         recorder, result, what = current() or Recorder(), y, "graph"
-    options = Options(level, values, cost)
-    drawn = _picture(result, recorder, names, options, shapes, what, grads, narrow=direction == "LR")
+    options = Options(level, values, cost, depth)
+    count, paint = _picture(result, recorder, names, options, shapes, what, grads, narrow=direction == "LR")
+    write = functools.partial(_write, level=level, direction=direction, theme=theme, legend=legend)
+    if count > max_nodes:  # nobody may ever ask for the text
+        return Drawing(lambda: write(paint()), theme=theme, boxes=count, max_nodes=max_nodes, level=level)
+    picture = paint()
+    made = write(picture)
+    return Drawing(lambda: made, theme=theme, boxes=len(picture.order), max_nodes=max_nodes, level=level)
+
+
+def _write(picture: Picture, *, level: str, direction: str, theme: str, legend: bool) -> Made:
+    """The picture as DOT, in one way or, at level heads, in several."""
     colours = style.DARK if theme == "dark" else style.LIGHT
     ways = variants(direction) if level == "heads" else [None]
-    texts = [dot.write(drawn, direction=direction, theme=colours, legend=legend, variant=v) for v in ways]
-    said: dict[str, Any] = {"level": level, "about": drawn.equations, "findings": drawn.findings}
-    return Drawing(texts, theme=theme, boxes=len(drawn.order), max_nodes=max_nodes, **said)
+    look: dict[str, Any] = {"direction": direction, "theme": colours, "legend": legend}
+    texts = [dot.write(picture, variant=way, **look) for way in ways]
+    return Made(texts, picture.equations, picture.findings)
 
 
 def _check(option: str, value: Any) -> None:
@@ -217,7 +269,12 @@ def _check(option: str, value: Any) -> None:
         raise ValueError(f"draw: {option}={value!r} is not to be had; choose {option} among {said}")
 
 
-def _check_together(y: Any, level: str, direction: str) -> None:
+def _check_together(y: Any, level: str, direction: str, depth: int | None) -> None:
+    if depth is not None and (level != "equations" or type(depth) is not int or depth < 1):
+        raise ValueError(
+            f"draw: depth={depth!r} at level {level!r}; depth is a whole number of at least 1, and folds "
+            f"modules at level 'equations'"
+        )
     if level == "heads" and not isinstance(y, Module):
         raise ValueError(
             f"draw: level='heads' takes a module, which it runs head by head, not {type(y).__name__}; pass "
@@ -240,28 +297,33 @@ def _picture(
     grads: Any,
     *,
     narrow: bool,
-) -> Picture:
-    """Trace, fold, name: the rooms one after the other."""
+) -> tuple[int, Callable[[], Picture]]:
+    """Trace, fold, name: the rooms one after the other. How many nodes, and what paints them."""
     by_line = options.level != "ops"
     graph = trace.trace(y, recorder, _pairs(called))
     axes.carry(graph)
-    folded = fold(graph, by_line=by_line)
+    start = flow.seed(y, grads)
+    whole = fold(graph, by_line=by_line, hidden=collapse(graph, options.depth))
+    flows = None if start is None else flow.flow(graph, whole, y, start)
+    folded = repeat(whole) if options.level == "equations" else whole
     heads = max((g.span.within or 0 for g in folded.groups if g.span is not None), default=0)
     if heads > MOST_HEADS:
         raise ValueError(
             f"draw: {heads} heads side by side are too many to be read; choose level='equations', or build "
             f"the layer with at most {MOST_HEADS}"
         )
-    written = axes.Shapes(graph, shapes, code=called == "code", narrow=narrow)
+    apart = len({tag.path for tag in recorder.tags.values()}) > 1
+    written = axes.Shapes(graph, shapes, code=called == "code", narrow=narrow, apart=apart)
     written.sizes |= {"h": heads} if heads else {}
     said = names.Names(graph, folded, written, by_line=by_line)
     title = "attention" if "Attention" in what else what.lower()
     if options.level == "tape":
         flow.refuse_freed(graph, "level='tape'")
-    start = flow.seed(y, grads)
-    flows = None if start is None else flow.flow(graph, folded, y, start)
-    found = findings(graph, folded, said, flows, y)
-    return paint(graph, folded, said, written, options, what=title, flow=flows, found=found)
+    found = findings(graph, said, flows, y)
+    painted = functools.partial(
+        paint, graph, folded, said, written, options, what=title, flow=flows, found=found
+    )
+    return len(folded.groups) + 1, painted
 
 
 def _pairs(called: str | Mapping[Any, Any]) -> list[tuple[str, Any]]:
@@ -300,86 +362,3 @@ def to_dot(y: Any, names: Mapping[Any, str] | None = None) -> str:
     <BLANKLINE>
     """
     return dot.simple(trace.trace(y, current() or Recorder(), _pairs(names or {})))
-
-
-# --- running a module ---------------------------------------------------------------------------------------
-
-
-def _run(
-    module: Module, inputs: tuple[Any, ...], arguments: dict[str, Any], level: str = "equations"
-) -> tuple[Recorder, Any]:
-    """One forward with a recorder that knows modules, parameters and inputs by their paths."""
-    forward, name = _forward(module, level)
-    try:
-        bound = inspect.signature(getattr(module, name)).bind(*inputs, **arguments).arguments
-    except TypeError as error:
-        raise TypeError(
-            f"draw: {type(module).__name__}.{name}: {error}; options of draw are "
-            f"{', '.join([*CHOICES, 'names', 'max_nodes'])}"
-        ) from None
-    with recording(opens=level != "tape") as recorder, _paths_noted(module, recorder), _same_chance():
-        recorder.parameters = {id(p): path for path, p in module.named_parameters()}
-        recorder.inputs = {id(t): (name, t) for name, t in reversed(list(_tensors(bound)))}
-        result = forward(*inputs, **arguments)
-    if isinstance(result, tuple | list):
-        result = result[0]
-    return recorder, result
-
-
-def _forward(module: Module, level: str) -> tuple[Callable[..., Any], str]:
-    """What is run, and its name: at level heads the loop over heads, which a layer has beside its forward."""
-    if level != "heads":
-        return module, "forward"
-    if not hasattr(module, "forward_per_head"):
-        raise TypeError(
-            f"draw: level='heads' runs forward_per_head, and {type(module).__name__} has none; draw an "
-            f"attention layer, or choose level='equations'"
-        )
-    return module.forward_per_head, "forward_per_head"
-
-
-def _tensors(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in bound.items():
-        for x in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(x, engine.Tensor):
-                yield name, x
-
-
-@contextlib.contextmanager
-def _same_chance() -> Iterator[None]:
-    """Dropout in the forward that is only drawn leaves the random numbers of the training as they were."""
-    state = default_generator.get_state()
-    try:
-        yield
-    finally:
-        default_generator.set_state(state)
-
-
-@contextlib.contextmanager
-def _paths_noted(module: Module, recorder: Recorder) -> Iterator[None]:
-    """Hooks on every module that open a span before its forward and close it behind."""
-    handles = []
-    for path, part in module.named_modules():
-        before, behind = _hooks(path, recorder)
-        handles += [part.register_forward_pre_hook(before), part.register_forward_hook(behind)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _hooks(path: str, recorder: Recorder) -> tuple[Callable[..., None], Callable[..., None]]:
-    opened: list[Span] = []
-
-    def before(module: Module, args: tuple[Any, ...]) -> None:
-        if current() is recorder:  # not another thread, which may be using the module meanwhile
-            recorder.paths.append(path)
-            opened.append(recorder.open("module", path))
-
-    def behind(module: Module, args: tuple[Any, ...], output: Any) -> None:
-        if current() is recorder:
-            recorder.close(opened.pop())
-            recorder.paths.pop()
-
-    return before, behind

@@ -15,7 +15,6 @@ from microtensor.engine import Entry, Tensor
 from microtensor.mode import mode
 from microtensor.viz import symbols
 from microtensor.viz.flow import Flow
-from microtensor.viz.fold import Folded
 from microtensor.viz.names import Names
 from microtensor.viz.trace import Graph, Node
 
@@ -37,33 +36,36 @@ class Finding:
         return symbols.untagged(self.text)
 
 
-def findings(graph: Graph, folded: Folded, names: Names, flow: Flow | None, y: Any) -> list[Finding]:
+def findings(graph: Graph, names: Names, flow: Flow | None, y: Any) -> list[Finding]:
     """All of them, in the order of the computation."""
     found = [*_dead_rows(graph, names), *_nan(graph, names, y)]
     if flow is not None:
-        found += _zero(graph, folded, names, flow)
+        found += _zero(graph, names, flow)
         if flow.broken is not None and not any(f.fault for f in found):
             what = f"the backward of {names.short(flow.broken)} makes the first NaN"
             found.append(Finding(what, flow.broken, "its backward makes NaN", fault=True))
     return sorted(found, key=lambda f: f.node.number)
 
 
-def _zero(graph: Graph, folded: Folded, names: Names, flow: Flow) -> Iterator[Finding]:
+def _zero(graph: Graph, names: Names, flow: Flow) -> Iterator[Finding]:
+    """Of layers alike, the first."""
+    said: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node in flow.zero:
-            why = _reason(graph, folded, node)
+            why = _reason(graph, node)
             text = f"∂L/∂{symbols.html(names.of(node) or 'w')} = 0"
-            yield Finding(f"{text}: {symbols.escape(why)}" if why else text, node, "")
+            said.setdefault(f"{text}: {symbols.escape(why)}" if why else text, []).append(node)
+    for text, nodes in said.items():
+        yield Finding(text + (f" ({len(nodes)} layers)" if len(nodes) > 1 else ""), nodes[0], "")
 
 
-def _reason(graph: Graph, folded: Folded, node: Node) -> str:
+def _reason(graph: Graph, node: Node) -> str:
     """Why, if a layer has said so of this parameter, or of the part of it that a head uses."""
-    for edge in folded.edges:
-        for span in edge.head.members[0].spans if edge.source is node else ():
-            for name, why in span.zero.items():
-                bound = graph.node_of(span.names.get(name))
-                if bound is not None and node in (bound, *bound.parents):
-                    return why
+    for span in (span for user in graph.nodes if node in user.parents for span in user.spans):
+        for name, why in span.zero.items():
+            bound = graph.node_of(span.names.get(name))
+            if bound is not None and node in (bound, *bound.parents):
+                return why
     return ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from microtensor.viz.record import Span
@@ -23,6 +24,7 @@ class Group:
     members: list[Node]
     span: Span | None = None  # of the fold, None for a single node
     outputs: list[Node] = field(default_factory=list)  # members used outside, or drawn as the output
+    inside: list[Node] = field(default_factory=list)  # parameters that a module hides
 
     @property
     def last(self) -> Node:
@@ -59,9 +61,14 @@ class Folded:
     edges: list[Edge]
     output: Group
     of: dict[Node, Group]
+    twins: dict[Node, list[Node]] = field(default_factory=dict)  # of a layer that stands for several
+    like: dict[Edge, list[Edge]] = field(default_factory=dict)
+    repeats: dict[str, tuple[int, str]] = field(default_factory=dict)  # its path → how many, path of the last
+    ends: dict[Node, Node] = field(default_factory=dict)  # its result → that of the last of them
 
     def __post_init__(self) -> None:
         self.uses = Counter(edge.source for edge in self.edges)
+        self.stands = {twin: node for node, twins in self.twins.items() for twin in twins}
 
 
 def numbered(span: Span) -> str:
@@ -88,8 +95,8 @@ def block_of(group: Group) -> str:
     return next((f"{s.path}#{s.within or ''}" for s in spans if s is not None and s.lane is not None), "")
 
 
-def fold(graph: Graph, *, by_line: bool) -> Folded:
-    """Group the graph: by the folds of the layers (`by_line`), or not at all.
+def fold(graph: Graph, *, by_line: bool, hidden: Mapping[Node, Span] | None = None) -> Folded:
+    """Group the graph: by the folds of the layers (`by_line`), or not at all; and by what hides a node.
 
     Raises: ValueError if a fold cannot be one node, with the path that leaves it and returns.
     """
@@ -97,13 +104,12 @@ def fold(graph: Graph, *, by_line: bool) -> Folded:
     folds: dict[int, Group] = {}
     for node in graph.nodes:
         span = next((s for s in node.spans if s.kind == "fold"), None) if by_line else None
+        span = (hidden or {}).get(node, span)
         if span is None:
             of[node] = Group([node])
-        elif id(span) in folds:
-            folds[id(span)].members.append(node)
-            of[node] = folds[id(span)]
-        else:
-            of[node] = folds[id(span)] = Group([node], span)
+            continue
+        of[node] = group = folds.setdefault(id(span), Group([], span))
+        (group.inside if node.op is None else group.members).append(node)
     edges = _edges(graph, of)
     used = {edge.source for edge in edges} | {graph.output}
     groups = _sorted(list(dict.fromkeys(of.values())), edges)

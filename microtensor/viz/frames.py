@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from microtensor.viz.axes import Shapes
-from microtensor.viz.fold import Group
+from microtensor.viz.depth import prefixes
+from microtensor.viz.fold import Folded, Group, path_of
 from microtensor.viz.picture import Cluster
 from microtensor.viz.record import Span
 
@@ -15,20 +17,59 @@ __all__ = ["Frames"]
 class Frames:
     """Finds the cluster that a group stands in, and makes it when it is first needed."""
 
-    def __init__(self, shapes: Shapes, level: str, bare: Callable[[str], str]) -> None:
-        self.shapes, self.level, self.bare = shapes, level, bare
+    def __init__(self, folded: Folded, shapes: Shapes, level: str, bare: Callable[[str], str]) -> None:
+        self.shapes, self.level, self.bare, self.repeats = shapes, level, bare, folded.repeats
         self.clusters: list[Cluster] = []  # the outermost
         self.made: dict[object, Cluster] = {}
+        ops = [g for g in folded.groups if g.last.op is not None]
+        self.classes = {
+            s.path: s.title for g in ops for n in g.members for s in n.spans if s.kind == "module"
+        }
+        self.sizes = Counter(path for g in ops for path in self._around(g))
+
+    def _around(self, group: Group) -> list[str]:
+        """The modules that a line of the paper lies in, outermost first."""
+        own = group.span is not None and group.span.kind == "module"
+        return prefixes(path_of(group))[: -1 if own else None]
 
     def of(self, group: Group) -> Cluster | None:
-        """The innermost cluster: frames, and at level ops also the modules below the one drawn."""
-        cluster: Cluster | None = None
-        for span in group.members[0].spans:
-            if self.level == "tape" or (self.level == "heads" and span.index is None):
+        """The innermost cluster: frames, and modules below the one drawn."""
+        if self.level == "tape":
+            return None
+        cluster = self.of_module(group) if self.level == "equations" else None
+        for span in group.members[0].spans if group.span is None or group.span.kind == "fold" else ():
+            if self.level == "heads" and span.index is None:
                 continue
             if span.kind == "frame" or (span.kind == "module" and self.level == "ops" and span.path):
                 cluster = self._open(span, cluster)
         return cluster
+
+    def of_module(self, group: Group) -> Cluster | None:
+        """Level equations: the module around a group, where it is around several, or stands for several."""
+        cluster: Cluster | None = None
+        paths = prefixes(path_of(group)) if self.level == "equations" else []
+        for path in paths:
+            many = path in self.repeats
+            if many or self.sizes[path] > 1:
+                cluster = self._module(path, cluster)
+        return cluster
+
+    def _module(self, path: str, parent: Cluster | None) -> Cluster:
+        if (path, parent) not in self.made:
+            count, last = self.repeats.get(path, (1, ""))
+            name, kind = path.rsplit(".", 1)[-1], self.classes.get(path) or ""
+            title = (
+                f"{kind or name} × {count}"
+                if count > 1
+                else f"{path.split('.')[-1]}: {kind}"
+                if kind
+                else name
+            )
+            tooltip = f"modules {path} … {last}" if count > 1 else f"module {path}"
+            made = Cluster(self.bare(f"cluster_{path}"), [title], tooltip, parent, True, outer=True)
+            self.made[path, parent] = made
+            (self.clusters if parent is None else parent.inner).append(made)
+        return self.made[path, parent]
 
     def of_constant(self, group: Group, users: Mapping[Group, Iterable[Group]]) -> Cluster | None:
         """A constant that one cluster alone uses stands inside it, but not at level ops."""

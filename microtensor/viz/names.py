@@ -35,24 +35,31 @@ class Names:
         waiting: dict[str, list[Node]] = {}
         for group in self.folded.groups:
             node = group.last
-            if self._known(node) is None and (node.op is None or (self.by_line and group.span is None)):
+            if self._known(self.folded.ends.get(node, node)) is None and self._needs_name(node, group):
                 waiting.setdefault(STEMS[node.kind], []).append(node)
         made = {}
         for stem, nodes in waiting.items():
             for i, node in enumerate(nodes):
                 made[node] = stem if len(nodes) == 1 and stem != "z" else f"{stem}_{i + 1}"
         if self._known(self.graph.output) is None:
-            made[self.graph.output] = "y"
+            made[self.folded.stands.get(self.graph.output, self.graph.output)] = "y"
         return made
+
+    def _needs_name(self, node: Node, group: Group) -> bool:
+        """Leaves do, and at levels of lines what neither a fold nor a tag has named."""
+        return node.op is None or (self.by_line and (group.span is None or group.span.kind == "module"))
 
     def _known(self, node: Node) -> str | None:
         if node.given is not None:
             return node.given
-        return (node.code or node.symbol) if self.code else (node.symbol or node.code)
+        if self.code:
+            return node.code or node.symbol
+        return node.symbol or (node.code and ".".join(node.code.split(".")[-2:]))  # norm.weight will do
 
     def of(self, node: Node) -> str | None:
         """The node's symbol; None for an op whose result has no name."""
-        return self._known(node) or self.made.get(node)
+        node = self.folded.stands.get(node, node)
+        return self._known(self.folded.ends.get(node, node)) or self.made.get(node)
 
     def stable(self, node: Node) -> str:
         """What ids are made of: the layer's symbol, whatever the drawing calls the tensor."""
@@ -141,6 +148,7 @@ class Names:
         bound: dict[str, Any] = {}
         for name, value in group.span.names.items():
             node = None if isinstance(value, int | float | None) else self.graph.node_of(value)
+            node = value if isinstance(value, Node) else node
             bound[name] = (self._in_formula(node) or name) if node is not None else value
             if node is None and not isinstance(value, int | float | None):
                 bound[name] = name  # a tensor that the tape does not lead to keeps its formal name

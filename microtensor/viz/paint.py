@@ -35,6 +35,7 @@ class Options:
     level: str
     values: bool = False
     cost: bool = False
+    depth: int | None = None
 
 
 def paint(
@@ -93,7 +94,7 @@ class Painter:
         self.order: list[Box] = []
         self.leaves = 0
         self.ports: dict[Edge, str] = {}  # where in its head an edge ends
-        self.frames = Frames(shapes, self.level, self.bare)
+        self.frames = Frames(folded, shapes, self.level, self.bare)
         self.users: dict[Group, dict[Group, None]] = {}  # of each group, in order and once each
         self.into: dict[Group, list[Edge]] = {}
         for edge in folded.edges:
@@ -148,14 +149,14 @@ class Painter:
             text = f"{symbols.plain(symbol)} {self.shapes.plain(node)}"
             said.append(f"{node.code}: {text}" if node.code and node.code != symbol else text)
             zero = self.flow is not None and node in self.flow.zero
-            cells.append(
-                Cell(f"p{i}", symbols.html(symbol), self.shapes.html(node), text, self.norm(node), zero)
-            )
+            shape, count = self.shapes.html(node), 1 + len(self.folded.twins.get(node, ()))
+            shape = f"{count} × {shape}" if count > 1 and shape else shape
+            cells.append(Cell(f"p{i}", symbols.html(symbol), shape, text, self.norm(node), zero))
         id = self.unique("node-" + "+".join(symbols.safe(self.names.stable(p.last)) for p in parameters))
         box = Box(name, id, "param", "cells", "leaf param", [], [], "\n".join(said), cells=cells)
         box.lane, box.block = user.lane, block_of(user)
         self.leaves += len(parameters)
-        self.add(box, None)
+        self.add(box, self.frames.of_module(user))
         for parameter, cell in zip(parameters, cells, strict=True):
             self.of[parameter] = box, cell.port
 
@@ -180,8 +181,10 @@ class Painter:
         assert group.span is not None
         key = self.key(group)
         name = self.bare(key)
+        count = sum(math.prod(n.shape or ()) for n in group.inside)
         parts = self._parts(group)
         lines, small = self._equation(group), [self.shape(group)]
+        small += [f"{count:,} parameters"] if count else []
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
         tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
         box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {symbols.safe(group.span.key)}",
@@ -325,13 +328,16 @@ class Painter:
         """The norm of a node's gradient, in two digits; empty where none is drawn."""
         if self.flow is None or node not in self.flow.norms:
             return ""
-        return "‖∂‖ = 0 !" if node in self.flow.zero else f"‖∂‖ {formula.two_digits(self.flow.norms[node])}"
+        alike = [node, *self.folded.twins.get(node, ())]
+        if all(n in self.flow.zero for n in alike):
+            return "‖∂‖ = 0 !"
+        return f"‖∂‖ {_range([self.flow.norms[n] for n in alike])}"
 
     def contribution(self, edge: Edge) -> str:
         """The norm of what an edge contributes to the gradient of its tail."""
         if self.flow is None or edge not in self.flow.along:
             return ""
-        return formula.two_digits(self.flow.along[edge])
+        return _range([self.flow.along[e] for e in (edge, *self.folded.like.get(edge, ()))])
 
     def _edge_label(self, node: Node) -> str:
         return "" if self.by_line else self.shapes.html(node)
@@ -381,3 +387,9 @@ class Painter:
         elif any(g.span is not None for g in self.folded.groups):
             count += " folded into equations"
         return "  ·  ".join(([", ".join(sizes)] if (sizes := self.shapes.caption()) else []) + [count])
+
+
+def _range(values: list[float]) -> str:
+    """A norm in two digits, or those of several layers: 0.8 … 1.3."""
+    ends = [formula.two_digits(end) for end in (min(values), max(values))]
+    return ends[0] if ends[0] == ends[1] else " … ".join(ends)

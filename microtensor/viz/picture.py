@@ -65,6 +65,7 @@ class Cluster:
     module: bool
     index: int | None = None  # of a numbered frame
     column: str = ""  # level tape: fwd, tape, bwd
+    outer: bool = False  # a module around lines of the paper, not around ops
     boxes: list[Box] = field(default_factory=list)
     inner: list[Cluster] = field(default_factory=list)
 

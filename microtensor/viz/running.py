@@ -1,0 +1,102 @@
+"""A module is run once, with hooks that note the paths of modules while it runs.
+
+It reads and changes nothing: random numbers are as they were, and hooks are taken away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from microtensor import engine
+from microtensor.nn.module import Module
+from microtensor.random import default_generator
+from microtensor.viz.record import Recorder, Span, current, recording
+
+__all__ = ["run"]
+
+
+def run(
+    module: Module,
+    inputs: tuple[Any, ...],
+    arguments: dict[str, Any],
+    *,
+    level: str = "equations",
+    options: str = "",
+) -> tuple[Recorder, Any]:
+    """One forward with a recorder that knows modules, parameters and inputs by their paths."""
+    forward, name = _forward(module, level)
+    try:
+        bound = inspect.signature(getattr(module, name)).bind(*inputs, **arguments).arguments
+    except TypeError as error:
+        raise TypeError(
+            f"draw: {type(module).__name__}.{name}: {error}; options of draw are {options}"
+        ) from None
+    with recording(opens=level != "tape") as recorder, _paths_noted(module, recorder), _same_chance():
+        recorder.parameters = {id(p): path for path, p in module.named_parameters()}
+        recorder.inputs = {id(t): (name, t) for name, t in reversed(list(_tensors(bound)))}
+        result = forward(*inputs, **arguments)
+    if isinstance(result, tuple | list):
+        result = result[0]
+    return recorder, result
+
+
+def _forward(module: Module, level: str) -> tuple[Callable[..., Any], str]:
+    """What is run, and its name: at level heads the loop over heads, which a layer has beside its forward."""
+    if level != "heads":
+        return module, "forward"
+    if not hasattr(module, "forward_per_head"):
+        raise TypeError(
+            f"draw: level='heads' runs forward_per_head, and {type(module).__name__} has none; draw an "
+            f"attention layer, or choose level='equations'"
+        )
+    return module.forward_per_head, "forward_per_head"
+
+
+def _tensors(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in bound.items():
+        for x in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(x, engine.Tensor):
+                yield name, x
+
+
+@contextlib.contextmanager
+def _same_chance() -> Iterator[None]:
+    """Dropout in the forward that is only drawn leaves the random numbers of the training as they were."""
+    state = default_generator.get_state()
+    try:
+        yield
+    finally:
+        default_generator.set_state(state)
+
+
+@contextlib.contextmanager
+def _paths_noted(module: Module, recorder: Recorder) -> Iterator[None]:
+    """Hooks on every module that open a span before its forward and close it behind."""
+    handles = []
+    for path, part in module.named_modules():
+        before, behind = _hooks(path, recorder)
+        handles += [part.register_forward_pre_hook(before), part.register_forward_hook(behind)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hooks(path: str, recorder: Recorder) -> tuple[Callable[..., None], Callable[..., None]]:
+    opened: list[Span] = []
+
+    def before(module: Module, args: tuple[Any, ...]) -> None:
+        if current() is recorder:  # not another thread, which may be using the module meanwhile
+            recorder.paths.append(path)
+            opened.append(recorder.open("module", path, title=type(module).__name__))
+
+    def behind(module: Module, args: tuple[Any, ...], output: Any) -> None:
+        if current() is recorder:
+            recorder.close(opened.pop())
+            recorder.paths.pop()
+
+    return before, behind

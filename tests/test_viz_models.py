@@ -1,0 +1,221 @@
+"""Whole models: boxes around modules, modules as single nodes, layers that are alike drawn once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from check_layout import problems
+from test_viz_render import ROOT, load_tool
+
+import microtensor as mt
+from microtensor import nn, viz
+from microtensor.viz.depth import prefixes
+from microtensor.viz.formula import two_digits
+from models import GPT, DecoderLayer, Encoder, EncoderLayer, GPTConfig, Transformer, TransformerConfig
+
+
+def leaf(*shape: int) -> mt.Tensor:
+    return mt.randn(shape, requires_grad=True)
+
+
+def transformer() -> tuple[Any, ...]:
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 3, "n_decoder_layers": 2}
+    model = Transformer(TransformerConfig(30, 30, max_len=20, **sizes))
+    return model, mt.randint(3, 30, (2, 7)), mt.randint(3, 30, (2, 5))
+
+
+def gpt() -> tuple[Any, ...]:
+    model = GPT(GPTConfig(block_size=8, vocab_size=30, n_layer=4, n_head=2, n_embd=16))
+    return model, mt.randint(0, 30, (2, 8))
+
+
+def clusters(dot: str) -> dict[str, str]:
+    """Name → title of every cluster."""
+    return dict(re.findall(r'graph \[id="(\w+)", class=module, label=<([^<]*)>', dot))
+
+
+def ops(dot: str) -> list[str]:
+    return re.findall(r'class="op [^"]*"', dot)
+
+
+# --- boxes --------------------------------------------------------------------------------------------------
+
+
+def test_modules_are_boxes_around_the_lines_that_they_compute() -> None:
+    dot = viz.draw(EncoderLayer(16, 2, 32), leaf(2, 5, 16)).dot
+    assert clusters(dot) == {
+        "cluster_self_attention": "self_attention: MultiHeadAttention",
+        "cluster_sublayer1": "sublayer1: SubLayer",
+        "cluster_feed_forward": "feed_forward: FeedForward",
+        "cluster_sublayer2": "sublayer2: SubLayer",
+    }
+
+
+def test_a_module_of_one_line_has_no_box() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    drawing = viz.draw(net, leaf(5, 3))
+    assert clusters(drawing.dot) == {}
+    assert drawing.about == [
+        "z_1 = input 0.weightᵀ + 0.bias", "z_2 = relu(z_1)", "y = z_2 2.weightᵀ + 2.bias",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda: (EncoderLayer(16, 2, 32), leaf(2, 5, 16)), {}),
+        (lambda: (EncoderLayer(16, 2, 32, norm="pre"), leaf(2, 5, 16)), {"direction": "BT"}),
+        (lambda: (EncoderLayer(16, 2, 32), leaf(2, 5, 16)), {"depth": 1, "direction": "LR"}),
+        (lambda: (DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 7, 16)), {}),
+        (lambda: (DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 7, 16)), {"depth": 1}),
+        (lambda: (Encoder(3, 16, 2, 32), leaf(2, 5, 16)), {}),
+        (transformer, {"depth": 1}),
+        (transformer, {"depth": 2}),
+        (transformer, {"depth": 3}),
+        (gpt, {}),
+        (gpt, {"depth": 3, "direction": "LR"}),
+    ],
+)  # fmt: skip
+def test_layout_holds_for_whole_models(make: Any, options: dict[str, Any]) -> None:
+    mt.manual_seed(0)
+    faults = problems(viz.draw(*make(), **options).json)
+    assert [f for f in faults if "label of cluster" not in f] == []  # titles stand where dot has room
+
+
+# --- depth --------------------------------------------------------------------------------------------------
+
+
+def test_depth_counts_names_but_not_the_numbers_of_a_list() -> None:
+    assert prefixes("encoder.layers.0.norm") == ["encoder", "encoder.layers.0", "encoder.layers.0.norm"]
+    assert prefixes("0.weight") == ["0", "0.weight"]
+    assert prefixes("parts.1.0") == ["parts.1", "parts.1.0"]
+    assert prefixes("") == []
+
+
+def test_a_module_at_the_depth_is_one_node_with_its_parameters() -> None:
+    layer = EncoderLayer(16, 2, 32)
+    drawing = viz.draw(layer, leaf(2, 5, 16), depth=1)
+    assert drawing.about == [
+        "Y = MultiHeadAttention(X)",
+        "z_1 = SubLayer(Y, X)",
+        "z_2 = FeedForward(z_1)",
+        "y = SubLayer(z_2, z_1)",
+    ]
+    assert re.findall(r"([\d,]+) parameters", drawing.dot) == ["1,088", "32", "1,072", "32"]
+    assert sum(p.numel() for p in layer.parameters()) == 1088 + 32 + 1072 + 32
+    assert "leaf param" not in drawing.dot
+
+
+def test_a_module_that_runs_in_two_goes_is_two_nodes() -> None:
+    drawing = viz.draw(EncoderLayer(16, 2, 32, norm="pre"), leaf(2, 5, 16), depth=1)
+    assert drawing.about == [
+        "X = SubLayer(x)", "Y = MultiHeadAttention(X)", "z_1 = SubLayer(Y, x)",
+        "z_2 = SubLayer(z_1)", "z_3 = FeedForward(z_2)", "y = SubLayer(z_3, z_1)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("depth", "level"), [(0, "equations"), (True, "equations"), (2, "ops"), (2, "tape")])
+def test_a_depth_that_means_nothing_is_refused(depth: int, level: str) -> None:
+    with pytest.raises(ValueError, match="depth is a whole number of at least 1"):
+        viz.draw(nn.Linear(3, 2), leaf(4, 3), depth=depth, level=level)
+
+
+# --- layers that are alike ----------------------------------------------------------------------------------
+
+
+def test_layers_that_are_alike_are_drawn_once() -> None:
+    drawing = viz.draw(Encoder(6, 16, 2, 32), leaf(2, 5, 16))
+    one = viz.draw(EncoderLayer(16, 2, 32), leaf(2, 5, 16))
+    assert len(ops(drawing.dot)) == len(ops(one.dot))
+    assert clusters(drawing.dot)["cluster_layers_0"] == "EncoderLayer × 6"
+    assert 'tooltip="modules layers.0 … layers.5"' in drawing.dot
+    assert "6 × d×d" in drawing.dot
+    assert "156 tape ops" in drawing.dot
+
+
+def test_norms_of_layers_that_are_alike_are_a_range() -> None:
+    mt.manual_seed(0)
+    encoder, x, g = Encoder(3, 16, 2, 32, dropout=0.0), leaf(2, 5, 16), mt.randn(2, 5, 16)
+    dot = viz.draw(encoder, x, grads=g).dot
+    weights = [layer.self_attention.q_proj.weight for layer in encoder.layers]
+    found = mt.autograd.grad(encoder(x), [*weights, x], g)
+    norms = [float(np.linalg.norm(w.array)) for w in found]
+    low, high = two_digits(min(norms[:3])), two_digits(max(norms[:3]))
+    assert f"‖∂‖ {low} … {high}" in next(line for line in dot.split("\n") if "node-W_Q+b_Q" in line)
+    assert f"‖∂‖ {two_digits(norms[3])}" in next(line for line in dot.split("\n") if 'id="node-X"' in line)
+
+
+def test_both_stacks_of_a_transformer_are_drawn_once_each() -> None:
+    titles = set(clusters(viz.draw(*transformer(), depth=3).dot).values())
+    assert {"EncoderLayer × 3", "DecoderLayer × 2"} <= titles
+    drawing = viz.draw(*transformer(), depth=2)
+    assert sum("EncoderLayer(" in line for line in drawing.about) == 1
+    assert next(line for line in drawing.about if "DecoderLayer(" in line).endswith(
+        "DecoderLayer(X, M, Z, M)"
+    )
+
+
+def test_layers_that_differ_are_all_drawn() -> None:
+    encoder = Encoder(3, 16, 2, 32)
+    encoder.layers[1].sublayer1.dropout = 0.5
+    titles = clusters(viz.draw(encoder, leaf(2, 5, 16)).dot)
+    assert not any("×" in title for title in titles.values())
+    assert {"cluster_layers_0", "cluster_layers_1", "cluster_layers_2"} <= titles.keys()
+
+
+def test_a_layer_whose_result_is_used_elsewhere_too_is_drawn() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(3))
+
+        def forward(self, x: mt.Tensor) -> mt.Tensor:
+            first = self.parts[0](x)
+            return self.parts[2](self.parts[1](first)) + first
+
+    titles = clusters(viz.draw(Net(), leaf(2, 4)).dot)
+    assert titles["cluster_parts_1"] == "Sequential × 2"
+    assert titles["cluster_parts_0"] == "0: Sequential"
+    assert len(titles) == 2
+
+
+def test_at_level_ops_every_layer_is_drawn() -> None:
+    dot = viz.draw(Encoder(2, 16, 2, 32), leaf(2, 5, 16), level="ops").dot
+    assert len(ops(dot)) == 52
+
+
+# --- the tool and notebooks ---------------------------------------------------------------------------------
+
+
+def test_the_tool_draws_what_a_factory_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tool = load_tool("draw_model")
+    (tmp_path / "mine.py").write_text(
+        "import microtensor as mt\nfrom microtensor import nn\n"
+        "def model(): return nn.Sequential(nn.Linear(3, 4), nn.Tanh()), mt.ones(2, 3)\n"
+        "def formula(): x = mt.ones(3, requires_grad=True); return (x * x).sum()\n"
+    )
+    for function, depth in (("model", "1"), ("formula", "2")):
+        path = tmp_path / f"{function}.dot"
+        assert tool.main([f"{tmp_path / 'mine.py'}:{function}", "-o", str(path), "--depth", depth]) == 0
+        assert path.read_text(encoding="utf-8").startswith("digraph")
+    assert "z_1 = Linear(input)" in (tmp_path / "model.dot").read_text(encoding="utf-8")
+    assert str(ROOT) not in (tmp_path / "model.dot").read_text(encoding="utf-8")
+    capsys.readouterr()
+    for name in ("mine", f"{tmp_path / 'mine.py'}:nothing", f"{tmp_path / 'other.py'}:model", "no_such:f"):
+        assert tool.main([name]) == 1
+        assert capsys.readouterr().err.startswith("draw_model: ")
+
+
+def test_a_notebook_may_choose_between_picture_and_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawing = viz.draw(leaf(3) * 2)
+    bundle = drawing._repr_mimebundle_()
+    assert bundle["image/svg+xml"] == drawing.svg()
+    assert bundle["text/plain"] == repr(drawing)
+    assert set(drawing._repr_mimebundle_(include=["text/plain"])) == {"text/plain"}
+    assert set(drawing._repr_mimebundle_(exclude=["text/plain"])) == {"image/svg+xml"}
+    monkeypatch.setattr(viz.Drawing, "_repr_svg_", lambda self: None)
+    assert set(drawing._repr_mimebundle_()) == {"text/plain"}

@@ -1,0 +1,81 @@
+"""Draw any model: what a function of yours returns, as the graph of its own tape.
+
+    python tools/draw_model.py examples/mine.py:factory -o model.svg --depth 3
+    python tools/draw_model.py models.gpt:small -o model.svg
+
+The factory takes nothing and returns a tensor, or a module with the inputs to run it on: (model, x, y …).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from microtensor import viz  # noqa: E402
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """What is to be drawn, and how."""
+    parser = argparse.ArgumentParser(description="Draw what a factory makes, from its own tape.")
+    add = parser.add_argument
+    add("factory", help="module:function, or file.py:function")
+    add("-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .png .pdf .dot .json")
+    add("--level", choices=("equations", "ops", "heads", "tape"), default="equations")
+    add("--depth", type=int, help="modules deeper than that are single nodes")
+    add("--direction", choices=("TB", "BT", "LR"), default="TB")
+    add("--names", choices=("math", "code"), default="math")
+    add("--cost", action="store_true", help="operations and bytes of each node")
+    add("--max-nodes", type=int, default=300, help="above it only .dot is written")
+    return parser.parse_args(argv)
+
+
+def load(name: str) -> Callable[[], Any]:
+    """The function that a name like module:function or file.py:function means.
+
+    Raises: ValueError if there is none.
+    """
+    place, _, function = name.rpartition(":")
+    if not place:
+        raise ValueError(f"{name!r} names no function; write module:function, or file.py:function")
+    if place.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+        if spec is None or spec.loader is None or not Path(place).exists():
+            raise ValueError(f"there is no file {place}; name one that exists")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(place)
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise ValueError(f"{place} has no function {function!r}; name one that takes nothing")
+    return found  # type: ignore[no-any-return]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Make, draw, save, and say where."""
+    chosen = arguments(argv)
+    try:
+        made = load(chosen.factory)()
+        what = made if isinstance(made, tuple) else (made,)
+        options = {
+            key: getattr(chosen, key) for key in ("level", "depth", "direction", "names", "cost", "max_nodes")
+        }
+        drawing = viz.draw(*what, **options)
+        for path in chosen.output or [Path("model.svg")]:
+            print(f"saved {drawing.save(path)}")
+    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
+        print(f"draw_model: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
