@@ -101,6 +101,14 @@ def test_x_times_x_contributes_twice() -> None:
     assert "‖∂‖ 10" in node(dot, "node-x")
 
 
+def test_what_was_broadcast_contributes_its_sum() -> None:
+    x, b = mt.ones(4, 2, requires_grad=True), mt.ones(2, requires_grad=True)
+    dot = viz.draw((x + b).sum(), grads=True, names={"x": x, "b": b}).dot
+    labels = {re.search(r"\w+", line).group(): line for line in edges(dot, "fwd bwd")}  # type: ignore[union-attr]
+    assert "> 5.7<" in labels[node(dot, "node-b").split()[0]]  # (4, 4): each element has four copies
+    assert "> 2.8<" in labels[node(dot, "node-x").split()[0]]
+
+
 # --- drawing changes nothing --------------------------------------------------------------------------------
 
 
@@ -172,6 +180,12 @@ def test_rows_that_attend_to_nothing_are_found(layer: MultiHeadAttention, x: mt.
     assert viz.draw(layer, x, mask=causal_mask(5)).findings == []
 
 
+def test_rows_whose_scores_are_zero_are_not_dead() -> None:
+    layer, zeros = MultiHeadAttention(16, 2), mt.zeros(2, 5, 16, requires_grad=True)
+    assert viz.draw(layer, zeros, level="tape").findings == []
+    assert viz.draw(layer, zeros).findings == []
+
+
 def test_the_first_nan_of_a_forward_is_drawn_in_red() -> None:
     x = mt.tensor([1.0, -1.0], requires_grad=True)
     drawing = viz.draw((x.log() * 2.0 + 1.0).sum())
@@ -240,6 +254,13 @@ def test_what_is_kept_alive_is_what_the_tape_keeps(
     said = [int(n) for n in re.findall(r"(\d+) bytes", drawing.dot)]
     assert sum(said) == kept
     assert f"Σ = {kept / 1000:.3g} kB" in node(drawing.dot, "saved-total")
+
+
+def test_a_view_keeps_all_of_the_memory_that_it_is_a_view_of() -> None:
+    x, w = mt.ones(100, 3, requires_grad=True), mt.ones(3, requires_grad=True)
+    y = ((x + 1.0)[0] * w).sum()
+    assert mt.tape(y).bytes_kept == 1200
+    assert "Σ = 1.2 kB" in viz.draw(y, level="tape").dot
 
 
 def test_the_tape_has_a_formula_for_every_op_and_an_edge_for_every_gradient(

@@ -104,7 +104,8 @@ def test_layout_holds_with_gradients_values_and_costs(level: str, direction: str
 
 
 def test_layout_holds_for_lines_that_are_kept_alive_one_by_one() -> None:
-    assert problems(drawing(level="tape", need_weights=True).json) == []
+    for direction in ("TB", "BT"):
+        assert problems(drawing(level="tape", need_weights=True, direction=direction).json) == []
 
 
 def test_ids_that_the_checks_rely_on_are_there() -> None:

@@ -118,6 +118,20 @@ def test_a_module_that_runs_in_two_goes_is_two_nodes() -> None:
     ]  # fmt: skip
 
 
+def test_a_module_that_runs_twice_is_two_nodes() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x: mt.Tensor) -> mt.Tensor:
+            return self.linear(self.linear(x).tanh())
+
+    drawing = viz.draw(Net(), leaf(2, 3), depth=1)
+    assert [line.split("= ")[1] for line in drawing.about] == ["Linear(x)", "tanh(z_1)", "Linear(z_2)"]
+    assert len(re.findall(r'"leaf param"', drawing.dot)) == 1  # both use its parameters
+
+
 @pytest.mark.parametrize(("depth", "level"), [(0, "equations"), (True, "equations"), (2, "ops"), (2, "tape")])
 def test_a_depth_that_means_nothing_is_refused(depth: int, level: str) -> None:
     with pytest.raises(ValueError, match="depth is a whole number of at least 1"):

@@ -152,7 +152,7 @@ class _Columns:
     def _arrows(self) -> None:
         painter = self.painter
         for edge in painter.folded.edges:
-            if edge.source.differentiable and edge.tail in self.vjps:
+            if edge.tail in self.vjps:
                 name = painter.names.of(edge.source) or "its input"
                 norm = painter.contribution(edge)
                 self._back(self.vjps[edge.tail], self.vjps[edge.head], f"contributes to d{name}", norm)

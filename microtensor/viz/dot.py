@@ -185,7 +185,7 @@ class _Writer:
 
     def _corner(self, cluster: Cluster) -> str:
         """Where the title of a column stands: that of what is kept behind it, where no dotted line ends."""
-        below = cluster.column == "tape" and self.direction == "TB"
+        below = cluster.column == "tape"
         return f"labelloc={'b' if below else 't'}, labeljust=l"
 
     def _column(self, cluster: Cluster) -> str:
