@@ -18,6 +18,7 @@ __all__ = ["simple", "write"]
 
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="1">'
 TIGHT = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">'
+SPARE = 9  # empty cells that take up what a long line below is wider than the swatches, or these spread
 PORT_SIDE = {"TB": "s", "BT": "n", "LR": "e"}
 SPACING = {"TB": (0.30, 0.22), "BT": (0.30, 0.22), "LR": (0.24, 0.13)}  # ranksep, nodesep
 
@@ -257,10 +258,11 @@ class _Writer:
     # --- legend ---------------------------------------------------------------------------------------------
 
     def _legend(self) -> str:
-        rows = [f"{_table(2)}<TR>{''.join(self._swatches())}</TR></TABLE>", *self._arrows_said()]
+        swatches = f"{_table(2)}<TR>{''.join(self._swatches())}</TR></TABLE>"
+        rows = list(self._arrows_said())
         rows += [self._font(line) for line in self.picture.captions]
-        cells = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
-        return f"{_table(1)}{cells}</TABLE>"
+        cells = "".join(f'<TR><TD ALIGN="LEFT" COLSPAN="{SPARE + 1}">{row}</TD></TR>' for row in rows)
+        return f'{_table(1)}<TR><TD ALIGN="LEFT">{swatches}</TD>{"<TD></TD>" * SPARE}</TR>{cells}</TABLE>'
 
     def _font(self, text: str) -> str:
         return f'<FONT POINT-SIZE="{SMALL}">{text}</FONT>'
