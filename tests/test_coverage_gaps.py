@@ -124,6 +124,10 @@ BY_NAME = {  # call → error, what it says
         RuntimeError,
         "int64 carries no gradient to value",
     ),
+    "zeros(2).long().index_fill(0, zeros(1).long(), ones((), requires_grad=True))": (
+        RuntimeError,
+        "index_fill: int64 carries no gradient to value",
+    ),
     "F.layer_norm(ones(2, 3), 3)": (TypeError, "normalized_shape is 3; give the lengths in a tuple"),
     "F.layer_norm(ones(2, 3), (3,), ones(3).double())": (TypeError, "weight float64 differ; convert one"),
     "F.cosine_similarity(ones(2, 3), ones(2, 4))": (ValueError, "do not broadcast"),

@@ -838,6 +838,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("add|sub|mul|div|floor_divide", "takes a tensor, not (int|float|bool)", "no two numbers"),
     ("atan2", "derivative 2 .*torch has .*nan", "near the origin", at_the_origin),
     ("(add)?bmm|baddbmm|addmm", "dtypes .* differ", "does not look", of_nothing),
+    ("bernoulli", "give probabilities", "does not look", of_nothing),
     ("einsum", "dtypes .* differ", "does not look", of_hardly_anything),
     (
         "exponential|normal|uniform|randn?_like",

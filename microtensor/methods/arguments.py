@@ -223,6 +223,12 @@ def refuse_empty(who: str, tensor: Any, dim: Any) -> None:
         )
 
 
+def refuse_lost_gradient(who: str, dtype: dtypes.DType, value: Any) -> None:
+    """A value that needs a gradient gets none from integers that it fills."""
+    if value.requires_grad and not dtypes.floating(dtype):
+        raise RuntimeError(f"{who}: {dtype} carries no gradient to value; use value.item()")
+
+
 def as_operand(value: Any, dtype: dtypes.DType, who: str = "tensor") -> Any:
     """A tensor as it is; anything else as a tensor of dtype, which must be able to hold it."""
     if isinstance(value, engine.Tensor):

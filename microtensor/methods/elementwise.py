@@ -17,6 +17,7 @@ from microtensor.methods.arguments import (
     as_operand,
     as_tensors,
     broadcast,
+    refuse_lost_gradient,
 )
 from microtensor.operators import operator
 
@@ -306,10 +307,7 @@ class Elementwise:
         """
         mask = as_mask("masked_fill", mask)
         if isinstance(value, engine.Tensor) and value.requires_grad and not value.ndim:
-            if not dtypes.floating(self.dtype):
-                raise RuntimeError(
-                    f"masked_fill: {self.dtype} carries no gradient to value; use value.item()"
-                )
+            refuse_lost_gradient("masked_fill", self.dtype, value)
             return ops.where(mask, value.to(self.dtype), self)
         value = as_number("masked_fill", value)
         if self.dtype.kind in "iu" and not np.iinfo(self.dtype).min <= value <= np.iinfo(self.dtype).max:

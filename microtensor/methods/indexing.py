@@ -16,6 +16,7 @@ from microtensor.methods.arguments import (
     as_operand,
     as_tensors,
     broadcast,
+    refuse_lost_gradient,
 )
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ class Indexing:
         """A copy with value in the slices along dim that a vector of integers names.
 
         Shapes: (..., N, ...), index (K,) → (..., N, ...)
-        Raises: as `index_select`, but an index may count from the end; ValueError for more than one number.
+        Raises: as `index_select`, but an index may count from the end; ValueError for more than one number;
+        RuntimeError for a value with a gradient into integers.
         Source: torch.index_fill.
         """
         if not self.ndim:
@@ -104,10 +106,10 @@ class Indexing:
             value = as_operand(as_number("index_fill", value), self.dtype, "index_fill")
         if value.ndim:
             raise ValueError(f"index_fill: value has shape {value.shape}; give one number")
+        refuse_lost_gradient("index_fill", self.dtype, value)
         chosen = np.zeros(self.shape, bool)
-        chosen[_slices("index_fill", self, dim, index, wrap=True)] = (
-            True  # each once, however often it is named
-        )
+        # each once, however often it is named
+        chosen[_slices("index_fill", self, dim, index, wrap=True)] = True
         return ops.where(engine.make(chosen, None, None), value.to(self.dtype), self)
 
     def index_add(self: Any, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
