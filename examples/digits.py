@@ -1,6 +1,6 @@
 """Handwritten digits of 8 × 8 pixels, read by a perceptron and by a tiny vision Transformer.
 
-    python examples/digits.py            # scikit-learn's 1797 digits; half a minute; writes to runs/digits/
+    python examples/digits.py            # scikit-learn's 1797 digits; a minute; writes to runs/digits/
 
 The Transformer sees sixteen patches of 2 × 2 pixels as a sentence of sixteen words, with a token before them
 whose last vector is classified. There are few digits, so both see them noisy and sometimes a pixel aside.
@@ -82,7 +82,7 @@ def main() -> None:
     wrong = {}
     layers = (nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 10))
     for name, model in (("perceptron", nn.Sequential(*layers)), ("vision Transformer", VisionTransformer())):
-        fit(model, TensorDataset(images[rest], digits[rest]), 10 if options.smoke else 1500)
+        fit(model, TensorDataset(images[rest], digits[rest]), 10 if options.smoke else 2500)
         with mt.no_grad():
             said = model(images[test]).argmax(1)
         missed = said != digits[test]
