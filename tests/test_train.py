@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import microtensor as mt
 from microtensor import nn, optim
 from microtensor.data import DataLoader, TensorDataset
-from microtensor.train import Trainer, load_checkpoint
+from microtensor.train import Trainer, interrupt, load_checkpoint
 from microtensor.train.stream import BatchStream
 
 F = nn.functional
@@ -216,11 +216,16 @@ def test_ctrl_c_in_the_middle_of_a_step_lets_it_finish():
     assert trainer.step == 12
 
 
-def test_a_second_ctrl_c_stops_at_once_and_keeps_the_last_checkpoint(tmp_path):
+def test_a_second_ctrl_c_stops_at_once_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
+    clock = iter([10.0, 10.999, 11.0])  # the one between is the key that bounces
+    monkeypatch.setattr(interrupt, "monotonic", lambda: next(clock))
+
     def loss(model, batch):
         if trainer.step == 5:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("it goes on")
         return loss_fn(model, batch)
 
     trainer = build(loss_fn=loss, checkpoint=tmp_path, checkpoint_every=2)

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import torture
 from test_train import build, everything, loss_fn, losses, weights_of
 
 from microtensor import nn, optim
-from microtensor.train import Stopped, load_checkpoint
+from microtensor.train import Stopped, interrupt, load_checkpoint
 from microtensor.train.lock import RunLock
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="makes processes by forking")
@@ -308,7 +309,10 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(number, code, tm
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_of_either_kind_stops_at_once(second, tmp_path):
+def test_a_second_signal_of_either_kind_stops_at_once(second, tmp_path, monkeypatch):
+    clock = iter([10.0, 11.0])
+    monkeypatch.setattr(interrupt, "monotonic", lambda: next(clock))
+
     def loss(model, batch):
         if trainer.step == 5:
             raising(signal.SIGTERM, second)(trainer)
@@ -319,6 +323,27 @@ def test_a_second_signal_of_either_kind_stops_at_once(second, tmp_path):
         trainer.fit()
     assert stop.value.code == 128 + second
     assert load_checkpoint(trainer.checkpoints.newest()).step == 4
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("pause", [0.0, 0.02, 0.05])
+def test_a_signal_that_is_heard_twice_is_one(second, pause, tmp_path, whole):
+    """A key that bounces, or a wrapper that passes Ctrl-C on as well: the step is finished and saved."""
+
+    def loss(model, batch):
+        if trainer.step == 5:
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(pause)
+            signal.raise_signal(second)
+        return loss_fn(model, batch)
+
+    trainer = build(loss_fn=loss, checkpoint=tmp_path)
+    with pytest.raises(Stopped, match=r"after step 6; '.*step-00000006.*' holds step 6") as stop:
+        trainer.fit()
+    assert stop.value.code == 130
+    again = build(seed=99, checkpoint=tmp_path)
+    again.resume()
+    assert everything(again) == whole[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+from time import monotonic
 from types import FrameType
 from typing import Any
 
 __all__ = ["Interrupt", "Stopped"]
+
+BOUNCE = 1.0  # seconds: a key that bounces, or a wrapper that passes a signal on as well, is quicker
 
 
 class Stopped(KeyboardInterrupt):
@@ -24,15 +27,17 @@ class Stopped(KeyboardInterrupt):
 
 
 class Interrupt:
-    """Inside the block the first signal only sets `requested`; the second one raises KeyboardInterrupt.
+    """Inside the block a signal only sets `requested`; one that comes 1 s later raises KeyboardInterrupt.
 
-    So a step is never cut in half, and a run that hangs can still be stopped. Signals belong to the main
-    thread: elsewhere the block does nothing, and neither for a signal that is ignored.
+    So a step is never cut in half, and a run that hangs can still be stopped. What comes sooner is the same
+    wish, heard twice. Signals belong to the main thread: elsewhere the block does nothing, and neither for a
+    signal that is ignored.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        self.number: int = signal.SIGINT  # of the last signal
+        self.number: int = signal.SIGINT  # of the last signal that counted
+        self._patient = 0.0  # until this time nothing else counts
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
@@ -47,7 +52,8 @@ class Interrupt:
             signal.signal(number, before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.number = number
-        if self.requested:
+        if not self.requested:  # which is set last: another signal may come in between
+            self.number, self._patient, self.requested = number, monotonic() + BOUNCE, True
+        elif monotonic() >= self._patient:
+            self.number = number
             raise KeyboardInterrupt
-        self.requested = True

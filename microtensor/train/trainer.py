@@ -58,7 +58,8 @@ class Trainer:
     (before clipping) and bytes_kept (for backward), tokens_per_second since the last one and peak_memory.
 
     Ctrl-C and SIGTERM let the step in progress finish, write a checkpoint and raise `Stopped`, a
-    KeyboardInterrupt that says how to go on; a second one stops at once, and the last checkpoint stays.
+    KeyboardInterrupt that says how to go on; another one, a second or more later, stops at once, and the
+    last checkpoint stays. What comes sooner is a key that bounces.
 
     Under mpirun, `world` are the ranks, and each computes its share of each batch: axis 0 of its tensors is
     divided. All must draw the same batches. To rounding, the run is that of one process, but for dropout,
