@@ -298,6 +298,18 @@ def test_no_bit_of_our_own_mark_turns_our_file_into_a_foreign_one(path):
             load(path)
 
 
+def test_a_flipped_bit_of_the_header_is_damage_and_never_another_version(path):
+    save({"w": mt.ones(2), "h": mt.zeros(2, dtype=mt.float64), "n": 1}, path)
+    data = path.read_bytes()
+    for at, bit in itertools.product(range(8 + int.from_bytes(data[:8], "little")), range(8)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+        try:
+            found = load(path)  # what is blank for JSON may be another blank
+        except serialize.DamagedFileError:
+            continue
+        assert (found["w"].tolist(), found["h"].tolist(), found["n"]) == ([1, 1], [0, 0], 1)
+
+
 @given(part=st.floats(0, 1, exclude_max=True))
 def test_a_truncated_file_is_refused(part, tmp_path_factory):
     path = tmp_path_factory.mktemp("truncated") / "a.safetensors"
@@ -319,7 +331,8 @@ def test_a_file_of_a_later_format_is_refused(path):
     data = path.read_bytes()
     (n,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + n])
-    header["__metadata__"]["microtensor"] = json.dumps({"version": 2})
+    ours = {"version": 2, "sha256": serialize._digest("later", {}, 2), "structure": "later"}
+    header["__metadata__"]["microtensor"] = json.dumps(ours)
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + n :])
     with pytest.raises(ValueError, match="format version 2, this program reads 1"):

@@ -25,7 +25,7 @@ __all__ = ["DamagedFileError", "Path", "check_storable", "digest", "load", "save
 
 Path = str | os.PathLike[str]
 
-VERSION = 1  # of the layout below; a reader refuses a higher one
+VERSION = 1  # of the layout below; a reader refuses a higher one, which its checksum must vouch for
 
 
 class DamagedFileError(ValueError):
@@ -167,23 +167,24 @@ def _checked_structure(path: str, text: str, arrays: Mapping[str, Array]) -> str
     try:
         ours = dict(json.loads(text))
     except (ValueError, TypeError, RecursionError):
-        ours = {"version": VERSION}  # altered: the checksum will be missing
-    if ours.get("version") != VERSION:
-        raise ValueError(
-            f"load: {path!r} has format version {ours.get('version')}, this program reads {VERSION}; "
-            f"use the microtensor that wrote it"
-        )
-    structure = str(ours.get("structure"))
-    if ours.get("sha256") != _digest(structure, arrays):
+        ours = {}  # altered: the checksum will be missing
+    version, structure = ours.get("version"), str(ours.get("structure"))
+    if ours.get("sha256") != _digest(structure, arrays, version):  # first: the version may be damaged, too
         raise DamagedFileError(
             f"load: {path!r} was altered after it was written (its checksum differs); use another copy"
+        )
+    if version != VERSION:
+        raise ValueError(
+            f"load: {path!r} has format version {version}, this program reads {VERSION}; "
+            f"use the microtensor that wrote it"
         )
     return structure
 
 
-def _digest(structure: str, arrays: Mapping[str, Array]) -> str:
-    """SHA-256 of the structure and of each tensor's name, dtype, shape and bytes."""
-    digest = hashlib.sha256(structure.encode(errors="surrogatepass"))
+def _digest(structure: str, arrays: Mapping[str, Array], version: Any = VERSION) -> str:
+    """SHA-256 of the version, from 2 on, the structure and each tensor's name, dtype, shape and bytes."""
+    digest = hashlib.sha256(b"" if version == 1 else f"{version}\n".encode(errors="surrogatepass"))
+    digest.update(structure.encode(errors="surrogatepass"))
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(f"\n{name}\n{array.dtype.name}{array.shape}\n".encode())
