@@ -1,4 +1,4 @@
-"""Where a token stands: fixed sinusoids that are added to the embeddings.
+"""Where a token stands: fixed sinusoids, or learned vectors, that are added to the embeddings.
 
 Self-attention is permutation-equivariant, so without them a model could not tell the order of its input.
 """
@@ -40,18 +40,27 @@ def sinusoidal_encoding(length: int, d_model: int) -> Tensor:
 class PositionalEncoding(nn.Module):
     """x̃_p = x_p + PE_p, then dropout.
 
+    kind: "sinusoidal", where the table is no parameter and is not saved, or "learned": a vector for each
+    position, at first N(0, 1/d_model).
+
     Shapes: (B, T, d_model) → (B, T, d_model)
-    Raises: ValueError for sequences longer than max_len.
-    Source: the paper, §3.5 and §5.4 (dropout on the sums); the lecture. The table is no parameter and is not
-    saved.
+    Raises: ValueError for another kind, and for sequences longer than max_len.
+    Source: the paper, §3.5, §5.4 (dropout on the sums) and Table 3, row E (learned); the lecture.
     """
 
     pe: Tensor
 
-    def __init__(self, d_model: int, max_len: int = 5000, dropout: float = 0.0) -> None:
+    def __init__(
+        self, d_model: int, max_len: int = 5000, dropout: float = 0.0, kind: str = "sinusoidal"
+    ) -> None:
         super().__init__()
         self.dropout = dropout
-        self.register_buffer("pe", sinusoidal_encoding(max_len, d_model), persistent=False)
+        if kind == "learned":
+            self.pe = nn.Parameter(mt.randn(max_len, d_model) * d_model**-0.5)
+        elif kind == "sinusoidal":
+            self.register_buffer("pe", sinusoidal_encoding(max_len, d_model), persistent=False)
+        else:
+            raise ValueError(f"PositionalEncoding: kind is {kind!r}; choose 'sinusoidal' or 'learned'")
 
     def forward(self, x: Tensor, past: int = 0) -> Tensor:
         """(B, T, d_model) → (B, T, d_model), for the positions past … past + T − 1"""

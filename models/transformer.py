@@ -258,6 +258,7 @@ class TransformerConfig:
     max_len: int = 512
     norm: str = "post"  # "pre": LayerNorm before each sub-layer
     activation: str = "relu"  # "gelu"
+    positions: str = "sinusoidal"  # "learned": Table 3, row E
     tie_weights: bool = True  # §3.4: the output projection is the target embedding's matrix
     shared_vocabulary: bool = False
     scale_embeddings: bool = True  # §3.4: embeddings times √d_model
@@ -301,7 +302,7 @@ class Transformer(nn.Module):
         self.src_embedding = nn.Embedding(c.src_vocab_size, c.d_model)
         if c.shared_vocabulary:
             self.src_embedding.weight = self.tgt_embedding.weight
-        self.positions = PositionalEncoding(c.d_model, c.max_len, c.dropout)
+        self.positions = PositionalEncoding(c.d_model, c.max_len, c.dropout, c.positions)
         kind = {"dropout": c.dropout, "activation": c.activation, "norm": c.norm}
         self.encoder = Encoder(c.n_encoder_layers, c.d_model, c.n_heads, c.d_ff, **kind)
         self.decoder = Decoder(c.n_decoder_layers, c.d_model, c.n_heads, c.d_ff, **kind)

@@ -1,5 +1,9 @@
 """The Transformer: masks, wiring, faithfulness to the paper, gradients, decoding, PyTorch parity."""
 
+import inspect
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +11,7 @@ from hypothesis import strategies as st
 
 import microtensor as mt
 import microtensor.nn.functional as F
+import models
 from microtensor.testing import gradcheck
 from models import (
     Decoder,
@@ -154,6 +159,20 @@ def test_one_vocabulary_ties_all_three_matrices():
         Transformer(TransformerConfig(9, 8, shared_vocabulary=True, **SMALL))
 
 
+def test_the_readmes_map_of_the_paper_points_to_what_exists():
+    root = Path(__file__).parent.parent
+    rows = [line for line in (root / "README.md").read_text("utf-8").splitlines() if line.startswith("| §")]
+    assert len(rows) == 10
+    for row in rows:
+        _, _, _, classes, _, tests, _ = row.split("|")
+        for name, options in re.findall(r"`(\w+)(?:\((\w+)=\))?`", classes):
+            found = [m for m in (models, F, mt.optim.lr_scheduler, MultiHeadAttention) if hasattr(m, name)]
+            assert found, name
+            assert not options or options in inspect.signature(getattr(found[0], name)).parameters
+        for name in re.findall(r"`(\w+)`", tests):
+            assert (root / "tests" / f"{name}.py").exists(), name
+
+
 def test_the_defaults_are_the_papers_base_model():
     c = TransformerConfig(100, 100)
     assert (c.d_model, c.n_heads, c.n_encoder_layers, c.n_decoder_layers, c.d_ff) == (512, 8, 6, 6, 2048)
@@ -213,7 +232,10 @@ def test_errors_carry_the_values_and_the_cure():
 # --- gradients of the whole ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": "pre", "activation": "gelu", "tie_weights": False}])
+OTHERWISE = {"norm": "pre", "activation": "gelu", "tie_weights": False, "positions": "learned"}
+
+
+@pytest.mark.parametrize("options", [{}, OTHERWISE])
 def test_the_whole_model_passes_gradcheck(options):
     model = small_model(n_encoder_layers=1, n_decoder_layers=1, **options).double()
     src, tgt = ids([5, 3, 4, 0], [6, 7, 3, 9]), ids([1, 4, 5], [1, 3, 0])
@@ -291,6 +313,24 @@ def test_a_small_model_learns_to_reverse_its_input():
         losses.append(loss.item())
     assert losses[0] > 1.5
     assert np.mean(losses[-5:]) < 0.2
+
+
+def test_learned_positions_are_parameters_that_tell_the_order():
+    model = small_model(positions="learned", max_len=6)
+    assert model.positions.pe.shape == (6, model.config.d_model)
+    assert "positions.pe" in dict(model.named_parameters())
+    src, tgt = mt.tensor([[3, 4, 5]]), mt.tensor([[1, 3]])
+    assert not mt.allclose(model(src, tgt), model(src.flip(1), tgt))
+    model(src, tgt).sum().backward()
+    reached = (model.positions.pe.grad != 0).any(1)
+    assert reached.tolist() == [True, True, True, False, False, False]
+    copy = small_model(1, positions="learned", max_len=6).eval()
+    copy.load_state_dict(model.state_dict())
+    assert mt.equal(copy(src, tgt), model.eval()(src, tgt))
+    with pytest.raises(ValueError, match="7 positions, but max_len is 6"):
+        model(mt.full((1, 7), 3), tgt)
+    with pytest.raises(ValueError, match="kind is 'rotary'; choose 'sinusoidal' or 'learned'"):
+        small_model(positions="rotary")
 
 
 def test_positional_encoding_is_added_and_not_saved():
