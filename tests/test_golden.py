@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 import types
 from pathlib import Path
 
@@ -129,6 +130,19 @@ def test_a_wrong_gradient_is_named_with_its_worst_entry():
         (lambda x, dim: softmax(x, dim)[0], "no gradients: the output is right"),
         (lambda x, dim: (softmax(x, dim)[0], lambda g: {}), "WRONG  the gradient of x is not there"),
         (lambda x, dim: (x, lambda g: {}), r"WRONG  the output is off: .*; also wrong: the gradient of x"),
+        (
+            lambda x, dim: softmax(x, dim)[0] + 5j,
+            "WRONG  the output has dtype complex128; give float32 or float64",
+        ),
+        (
+            lambda x, dim: softmax(x, dim)[0].astype(object),
+            "WRONG  the output has dtype object; give float32 or float64",
+        ),
+        (
+            lambda x, dim: (softmax(x, dim)[0], lambda g: {"x": [[["0"] * 4] * 3] * 2}),
+            "WRONG  the gradient of x has dtype <U1; give float32 or float64",
+        ),
+        (lambda x, dim: sys.exit(0), r"WRONG  softmax\(x, dim=…\) raised SystemExit: 0"),
         (lambda x: x, r"WRONG  softmax\(x, dim=…\) raised TypeError: .*unexpected keyword argument 'dim'"),
         (
             lambda x, dim: ours.softmax(mt.tensor(x), dim),
@@ -191,6 +205,34 @@ def test_what_cannot_be_checked_is_said(tmp_path, capsys):
     ):
         assert main(arguments) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import sys\nsys.exit(0)\n", "SystemExit: 0"),
+        ("def softmax(:\n", "SyntaxError: "),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_has_not_passed(tmp_path, capsys, text, said):
+    assert main([student(tmp_path, text)]) == 2
+    shown = capsys.readouterr()
+    assert re.fullmatch(rf"golden: '.*mine.py' cannot be imported: {said}.*\n", shown.err)
+    assert not shown.out
+
+
+@pytest.mark.parametrize("name", ["", ".", "..m", "\0.py"])
+def test_what_is_no_name_of_a_module_is_refused(name, capsys):
+    assert main([name]) == 2
+    assert capsys.readouterr().err.startswith("golden: ")
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "7", "{", '{"case": 7}'])
+def test_a_file_that_is_no_case_is_refused(text, tmp_path, capsys):
+    (tmp_path / "one.json").write_text(text, encoding="utf-8")
+    assert main(["json", "--pack", str(tmp_path)]) == 2
+    assert re.match(r"golden: .*one\.json is no case of a pack; name a folder", capsys.readouterr().err)
 
 
 def test_another_pack_can_be_given(tmp_path, capsys):

@@ -7,6 +7,7 @@ what the files hold). `python -m microtensor.testing.golden mine` checks a modul
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,18 +24,32 @@ PACK = Path(__file__).parent
 # rtol, atol: the pack is right to 1e-9; a Transformer in float32 is right to some 1e-6 of its largest number
 TOLERANCE = {"float64": (1e-7, 1e-8), "float32": (1e-3, 2e-5)}
 
+# what a case holds
+KINDS: dict[str, Any] = dict.fromkeys(("options", "inputs", "parameters", "gradients"), dict)
+KINDS |= dict.fromkeys(("case", "function", "says"), str) | dict.fromkeys(
+    ("output", "cotangent"), float | list
+)
+
 Case = dict[str, Any]
 
 
 def read_pack(folder: Path = PACK) -> list[Case]:
     """The cases of a folder in the order of their names.
 
-    Raises: ValueError for a folder without any.
+    Raises: ValueError for a folder without any, and for a file that is no case.
     """
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    found = [_read(path) for path in sorted(folder.glob("*.json"))]
     if not found:
         raise ValueError(f"golden: {folder} holds no case; give the folder with the *.json of the pack")
     return found
+
+
+def _read(path: Path) -> Case:
+    with contextlib.suppress(OSError, ValueError):
+        case = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(case, dict) and all(isinstance(case.get(key), kind) for key, kind in KINDS.items()):
+            return case
+    raise ValueError(f"golden: {path} is no case of a pack; name a folder that holds nothing else")
 
 
 def signature(case: Case) -> str:
@@ -56,7 +71,7 @@ def check_case(case: Case, module: Any) -> str:
         return f"missing: {signature(case)}"
     try:
         faults = _faults(case, function, getattr(module, "tensor", np.array))
-    except Exception as error:  # whatever a student's function raises is his result, and the next case is run
+    except (Exception, SystemExit) as error:  # whatever a function raises is its result; the next case is run
         return f"WRONG  {signature(case)} raised {type(error).__name__}: {error}"
     if faults is None:
         return "no gradients: the output is right"
@@ -100,6 +115,10 @@ def _compare(what: str, actual: Any, expected: Any) -> dict[str, str]:
     if actual is None or a.shape != e.shape:
         found = "is not there" if actual is None else f"has shape {a.shape}, not {e.shape}"
         return {what: found}
+    if (
+        a.dtype.kind != "f"
+    ):  # of a complex number the half would be compared, and an object can equal anything
+        return {what: f"has dtype {a.dtype}; give float32 or float64"}
     kind = "float32" if a.dtype.itemsize < 8 else "float64"
     fault = worst_entry(a, e, *TOLERANCE[kind])
     return {} if fault is None else {what: f"is off: {fault}"}

@@ -21,9 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         pack = read_pack(options.pack)
-        module = load(options.module) if options.module else None
-    except (ValueError, ImportError) as error:
-        print(error, file=sys.stderr)
+        module = None if options.module is None else load(options.module)
+    except (Exception, SystemExit) as error:  # a module's sys.exit(0) would say that all is right
+        why = f"golden: {options.module!r} cannot be imported: {type(error).__name__}: {error}"
+        print(error if str(error).startswith("golden: ") else why, file=sys.stderr)
         return 2
     known = {word for case in pack for word in (case["case"], case["function"])}
     if unknown := set(options.cases) - known:
