@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from microtensor import Tensor
-from models.pretrained import read_config, read_json, read_tensors, refuse_other, sizes
+from models.pretrained import (
+    read_config,
+    read_json,
+    read_tensors,
+    refuse_other,
+    refuse_unfit,
+    renamed,
+    sizes,
+)
 
 __all__ = ["bert_names", "bert_settings", "bert_tensors", "bert_tokenizer"]
 
@@ -128,20 +136,32 @@ def bert_tokenizer(who: str, folder: Path) -> Any:
         raise ValueError(f"{who}: {str(path)!r} is no tokenizer ({error}); use another copy") from error
 
 
-def bert_tensors(who: str, folder: Path) -> dict[str, Tensor]:
+def bert_tensors(who: str, folder: Path, settings: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights by the names that BertModel gives them today.
 
-    Left out are the pooler, the heads (cls, and where names begin with "bert." all that do not), and
-    constants. The oldest files call weight and bias of a LayerNorm gamma and beta.
+    Left out are the pooler, the heads (cls, and where names begin with "bert." all others than the
+    encoder's), and constants. The oldest files call weight and bias of a LayerNorm gamma and beta.
+    Raises: ValueError for a tensor that is there twice, and for sizes in the settings that are not those of
+    the weights: a model of such sizes might not fit into memory.
     """
     tensors = read_tensors(who, folder)
-    if any(name.startswith("bert.") for name in tensors):
-        tensors = {name[5:]: t for name, t in tensors.items() if name.startswith("bert.")}
-    return {
-        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): t
-        for name, t in tensors.items()
-        if not name.startswith(NO_WEIGHTS)
-    }
+    prefixed = any(theirs.startswith("bert.") for theirs in tensors)
+
+    def name(theirs: str) -> str | None:
+        new = theirs.removeprefix("bert.")
+        head = prefixed and not theirs.startswith(("bert.", "embeddings.", "encoder."))
+        if head or new.startswith(NO_WEIGHTS):
+            return None
+        return new.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+    found = renamed(who, tensors, name)
+    C, M, L = (settings[ours] for ours in ("d_model", "d_ff", "n_layers"))
+    tables = {"token": "vocab_size", "position": "max_len", "type": "n_types"}
+    shapes = {EMBEDDINGS[f"{table}_embedding"] + ".weight": (settings[n], C) for table, n in tables.items()}
+    shapes["encoder.layer.0.intermediate.dense.weight"] = (M, C)
+    layers = [f"num_hidden_layers is {L}, but there are {len(found)} tensors"] if len(found) < L else []
+    refuse_unfit(who, found, shapes, layers)
+    return found
 
 
 def bert_names(n_layers: int) -> dict[str, str]:

@@ -173,12 +173,13 @@ class GPT(nn.Module):
 
         Half precisions become float32. dropout: for training it further, everywhere the same.
         Raises: FileNotFoundError for what is not there; ValueError for another model_type, settings that
-        this GPT has not, and naming the tensors that are missing, unexpected or of another shape.
+        this GPT has not, and naming the tensors that are missing, unexpected, there twice, of another shape,
+        or no finite floats.
         """
         who = "GPT.from_pretrained"
-        config = GPTConfig(**gpt2_settings(who, folder), dropout=dropout)
-        tensors = gpt2_tensors(who, folder)
-        model = cls(config)
+        settings = gpt2_settings(who, folder)
+        tensors = gpt2_tensors(who, folder, settings)
+        model = cls(GPTConfig(**settings, dropout=dropout))
         fill(who, model, tensors, transposed=is_conv1d)
         return model
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import microtensor as mt
 from microtensor import Tensor
-from models.pretrained import read_config, read_tensors, refuse_other, sizes
+from models.pretrained import read_config, read_tensors, refuse_other, refuse_unfit, renamed, sizes
 
 __all__ = ["gpt2_settings", "gpt2_tensors", "is_conv1d"]
 
@@ -40,24 +41,33 @@ def gpt2_settings(who: str, folder: str | os.PathLike[str]) -> dict[str, Any]:
     return {"block_size": n.pop(length), **n, "gelu": gelu, "eps": float(eps)}
 
 
-def gpt2_tensors(who: str, folder: str | os.PathLike[str]) -> dict[str, Tensor]:
+def gpt2_tensors(who: str, folder: str | os.PathLike[str], settings: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights by the names of our GPT, as the file has them: those of `is_conv1d` are transposed.
 
     The masks `attn.bias` are no weights. Some files leave out the first word of the names; most the output
     layer, which is the embedding.
-    Raises: ValueError for an output layer of its own.
+    Raises: ValueError for an output layer of its own, a tensor that is there twice, and sizes in the
+    settings that are not those of the weights: a model of such sizes might not fit into memory.
     """
-    found: dict[str, Tensor] = {}
-    for name, t in read_tensors(who, folder).items():
-        if not name.endswith((".attn.bias", ".attn.masked_bias")):
-            found[name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"] = t
-    embedding = found.get("transformer.wte.weight")
-    if embedding is not None and not mt.equal(found.setdefault("lm_head.weight", embedding), embedding):
+    found = renamed(who, read_tensors(who, folder), _name)
+    if "transformer.wte.weight" in found:
+        found.setdefault("lm_head.weight", found["transformer.wte.weight"])
+    V, P, L, C = (settings[name] for name in ("vocab_size", "block_size", "n_layer", "n_embd"))
+    tables = {"transformer.wte.weight": (V, C), "transformer.wpe.weight": (P, C), "lm_head.weight": (V, C)}
+    layers = [f"n_layer is {L}, but there are {len(found)} tensors"] if len(found) < L else []
+    refuse_unfit(who, found, tables, layers)
+    if not mt.equal(found["lm_head.weight"], found["transformer.wte.weight"]):
         raise ValueError(
             f"{who}: lm_head.weight is another matrix than wte.weight, but here they are one; choose a "
             f"model that ties them"
         )
     return found
+
+
+def _name(theirs: str) -> str | None:
+    if theirs.endswith((".attn.bias", ".attn.masked_bias")):
+        return None
+    return theirs if theirs.startswith(("transformer.", "lm_head.")) else f"transformer.{theirs}"
 
 
 def is_conv1d(name: str) -> bool:

@@ -12,10 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import microtensor as mt
 from microtensor import Tensor, nn
 from microtensor.train import load
 
-__all__ = ["fill", "read_config", "read_json", "read_tensors", "refuse_other", "sizes"]
+__all__ = [
+    "fill",
+    "read_config",
+    "read_json",
+    "read_tensors",
+    "refuse_other",
+    "refuse_unfit",
+    "renamed",
+    "sizes",
+]
 
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # of weights in several files: {"weight_map": {tensor: file}}
@@ -64,7 +74,8 @@ def refuse_other(who: str, config: Mapping[str, Any], supported: Mapping[str, Se
 def read_tensors(who: str, folder: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of model.safetensors, or of the files that model.safetensors.index.json names, by name.
 
-    Raises: FileNotFoundError if a file is missing; ValueError for one that is damaged.
+    Raises: FileNotFoundError if a file is missing; ValueError for one that is damaged or holds more than
+    tensors, and for a name that is in two of them.
     """
     tensors: dict[str, Tensor] = {}
     for path in _weight_files(who, Path(folder)):
@@ -72,8 +83,65 @@ def read_tensors(who: str, folder: str | os.PathLike[str]) -> dict[str, Tensor]:
             raise FileNotFoundError(
                 f"{who}: there is no {path.name} in {str(folder)!r}; save the model there as safetensors"
             )
-        tensors |= load(path)
+        part = load(path)
+        if not isinstance(part, dict) or not all(isinstance(t, Tensor) for t in part.values()):
+            raise ValueError(f"{who}: {str(path)!r} holds more than tensors; save the model's weights alone")
+        twice = sorted(tensors.keys() & part.keys())
+        if twice:
+            raise ValueError(f"{who}: {twice[0]} is in two files of {INDEX}; use another copy")
+        tensors |= part
     return tensors
+
+
+def renamed(who: str, tensors: Mapping[str, Tensor], name: Callable[[str], str | None]) -> dict[str, Tensor]:
+    """The tensors by the names that a function gives them; it gives None to what is left out.
+
+    Raises: ValueError for two of one name: one of them would be lost.
+    """
+    found: dict[str, str] = {}
+    for theirs in tensors:
+        new = name(theirs)
+        if new is None:
+            continue
+        if new in found:
+            raise ValueError(
+                f"{who}: the weights have {found[new]} and {theirs}, two names of one tensor; "
+                f"use another copy"
+            )
+        found[new] = theirs
+    return {new: tensors[theirs] for new, theirs in found.items()}
+
+
+def refuse_unfit(
+    who: str, tensors: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]], more: Sequence[str] = ()
+) -> None:
+    """Nothing, if there is a tensor of each shape whose values are floats, finite as float32.
+
+    more: what else was found wrong.
+    Raises: ValueError naming those that are not so.
+    """
+    faults = [f"{name} is missing" for name in shapes if name not in tensors]
+    faults += [f"{name} has shape {tensors[name].shape}, not {tuple(shape)}" for name, shape in shapes.items()
+               if name in tensors and tensors[name].shape != tuple(shape)]  # fmt: skip
+    faults += more
+    if faults:
+        raise ValueError(
+            f"{who}: the weights are not those of config.json: {_some(faults)}; take both from one model"
+        )
+    faults = [f"{name} holds {fault}" for name in shapes if (fault := _fault(tensors[name]))]
+    if faults:
+        raise ValueError(f"{who}: {_some(faults)}; use a copy whose weights are floats, all of them finite")
+
+
+def _fault(t: Tensor) -> str | None:
+    """What is wrong with the values: a quantised weight, say, is none without its scale."""
+    if not t.is_floating_point():
+        return "integers or booleans"
+    return None if mt.isfinite(t.float()).all() else "NaN, an infinity, or what overflows float32"
+
+
+def _some(faults: Sequence[str]) -> str:
+    return "; ".join(faults[:6]) + (f"; and {len(faults) - 6} more" if len(faults) > 6 else "")
 
 
 def fill(
@@ -86,21 +154,14 @@ def fill(
     """Copy the tensors into the model's parameters and buffers, some of them transposed.
 
     names: our name of what the file calls otherwise → the file's.
-    Raises: ValueError naming every missing, unexpected and misshaped one, before anything is changed.
+    Raises: ValueError naming the missing, unexpected and misshaped ones, and those whose values are no
+    finite floats, before anything is changed.
     """
     own = model.state_dict()
     called = {name: (names or {}).get(name, name) for name in own}
     shapes = {called[name]: t.shape[::-1] if transposed(name) else t.shape for name, t in own.items()}
-    faults = [f"{name} is missing" for name in shapes if name not in tensors]
-    faults += [f"{name} is unexpected" for name in tensors if name not in shapes]
-    faults += [f"{name} has shape {tensors[name].shape}, not {tuple(shape)}" for name, shape in shapes.items()
-               if name in tensors and tensors[name].shape != shape]  # fmt: skip
-    if faults:
-        more = f"; and {len(faults) - 6} more" if len(faults) > 6 else ""
-        raise ValueError(
-            f"{who}: the weights are not those of config.json: {'; '.join(faults[:6])}{more}; "
-            f"take both from one model"
-        )
+    unexpected = [f"{name} is unexpected" for name in tensors if name not in shapes]
+    refuse_unfit(who, tensors, shapes, unexpected)
     found = {name: tensors[theirs] for name, theirs in called.items()}
     model.load_state_dict({name: t.T if transposed(name) else t for name, t in found.items()})
 

@@ -106,11 +106,12 @@ class TextEncoder(nn.Module):
         it: the mean), and sentence_bert_config.json where texts are cut (without it: at max_len).
         Raises: FileNotFoundError for what is not there; ModuleNotFoundError without tokenizers; ValueError
         for another model_type, settings that this encoder has not, and naming the tensors that are missing,
-        unexpected or of another shape.
+        unexpected, there twice, of another shape, or no finite floats.
         """
         who, path = "TextEncoder.from_pretrained", Path(folder)
-        config = TextEncoderConfig(**bert_settings(who, path, asdict(TextEncoderConfig())))
-        tokenizer, tensors = bert_tokenizer(who, path), bert_tensors(who, path)
+        settings = bert_settings(who, path, asdict(TextEncoderConfig()))
+        config = TextEncoderConfig(**settings)
+        tokenizer, tensors = bert_tokenizer(who, path), bert_tensors(who, path, settings)
         model = cls(config, tokenizer)
         fill(who, model, tensors, names=bert_names(config.n_layers))
         return model.eval()

@@ -134,6 +134,66 @@ def test_half_precisions_become_float32(tmp_path):
     np.testing.assert_allclose(logits(model), numpy_gpt2(halves, IDS, gelu_tanh, 1e-5), **CLOSE)
 
 
+def test_bfloat16_becomes_the_float32_of_the_same_value(tmp_path):
+    w = weights(masks=False)
+    cut = {name: (t.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for name, t in w.items()}
+    halves = {name: (t.view(np.uint32) >> 16).astype("<u2") for name, t in w.items()}
+    header, place = {}, 0
+    for name, t in halves.items():
+        header[name] = {
+            "dtype": "BF16",
+            "shape": list(t.shape),
+            "data_offsets": [place, place := place + t.nbytes],
+        }
+    write(tmp_path, w)
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + b"".join(t.tobytes() for t in halves.values())
+    (tmp_path / "model.safetensors").write_bytes(data)
+    state = GPT.from_pretrained(tmp_path).state_dict()
+    np.testing.assert_array_equal(state["transformer.wte.weight"].numpy(), cut["transformer.wte.weight"])
+    name = "transformer.h.1.mlp.c_fc.weight"
+    np.testing.assert_array_equal(state[name].numpy(), cut[name].T)
+
+
+@pytest.mark.parametrize("name", ["transformer.wte.weight", "transformer.h.1.ln_1.bias", "lm_head.weight"])
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        *((lambda t, d=d: (4 * t).astype(d), "integers or booleans") for d in ("i1", "u1", "i8", "?")),
+        *(
+            (lambda t, x=x: np.where(t == t.max(), x, t.astype(np.float64)), "NaN, an infinity, or what ove")
+            for x in (math.nan, -math.inf, 1e300)
+        ),
+    ],
+)
+def test_weights_that_are_no_finite_floats_are_refused_by_name(tmp_path, name, spoil, says):
+    w = weights()
+    w["lm_head.weight"] = w["transformer.wte.weight"].copy()
+    write(tmp_path, w | {name: spoil(w[name])})
+    with pytest.raises(ValueError, match=rf"^GPT\.from_pretrained: {name} holds {says}.*; use a copy "):
+        GPT.from_pretrained(tmp_path)
+
+
+def test_a_tensor_that_is_there_twice_is_refused(tmp_path):
+    w = weights()
+    write(tmp_path, w | {"wte.weight": w["transformer.wte.weight"] + 1})
+    with pytest.raises(
+        ValueError, match=r"the weights have (transformer\.)?wte\.weight and (transformer\.)?wte\.weight, two"
+    ):
+        GPT.from_pretrained(tmp_path)
+    split_in_two(tmp_path, w)
+    save_file(w, tmp_path / "b.safetensors")
+    with pytest.raises(ValueError, match=r"transformer\.\S+ is in two files of model\.safetensors\.index"):
+        GPT.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("content", [[mt.ones(2)], {"wte.weight": 3}])
+def test_a_file_of_more_than_tensors_is_refused(tmp_path, content):
+    mt.save(content, write(tmp_path, weights()) / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.safetensors' holds more than tensors; "):
+        GPT.from_pretrained(tmp_path)
+
+
 def split_in_two(folder, w):
     """model.safetensors in two files and their index."""
     parts = {"a.safetensors": dict(list(w.items())[:9]), "b.safetensors": dict(list(w.items())[9:])}
@@ -179,6 +239,10 @@ def test_an_index_cannot_lead_out_of_its_folder_or_to_a_pickle(tmp_path, part):
         ({"layer_norm_epsilon": "small"}, r"has layer_norm_epsilon 'small'; give a number"),
         ({"n_layer": 1}, r"h\.1\.attn\.c_attn\.bias is unexpected; .*; and 6 more; take both from one model"),
         ({"n_layer": 3}, r"transformer\.h\.2\.ln_1\.weight is missing; "),
+        ({"n_layer": 10**15}, r"n_layer is 10{15}, but there are 29 tensors; "),
+        ({"vocab_size": 10**13}, r"transformer\.wte\.weight has shape \(13, 8\), not \(10{13}, 8\); "),
+        ({"n_positions": 10**13}, r"transformer\.wpe\.weight has shape \(10, 8\), not \(10{13}, 8\); "),
+        ({"n_embd": 10**13}, r"transformer\.wte\.weight has shape \(13, 8\), not \(13, 10{13}\); "),
         ({"vocab_size": 14}, r"transformer\.wte\.weight has shape \(13, 8\), not \(14, 8\); "),
     ],
 )
@@ -199,6 +263,8 @@ def test_an_output_layer_of_its_own_is_refused(tmp_path):
     w = weights()
     with pytest.raises(ValueError, match=r"lm_head\.weight is another matrix than wte\.weight"):
         GPT.from_pretrained(write(tmp_path, w | {"lm_head.weight": w["transformer.wte.weight"] + 1}))
+    with pytest.raises(ValueError, match=r"lm_head\.weight has shape \(12, 8\), not \(13, 8\); "):
+        GPT.from_pretrained(write(tmp_path, w | {"lm_head.weight": w["transformer.wte.weight"][:12]}))
 
 
 def test_missing_and_damaged_files_are_named(tmp_path):

@@ -357,6 +357,12 @@ def test_the_tokenizer_that_is_given_stays_as_it_was():
     assert (made.padding["length"], made.truncation["max_length"]) == (11, 3)
 
 
+def test_a_tokenizer_of_more_words_than_the_model_is_refused():
+    says = rf"^TextEncoder: the tokenizer has ids up to {V - 1}, but vocab_size is {V - 1}; "
+    with pytest.raises(ValueError, match=says):
+        TextEncoder(TextEncoderConfig(V - 1, d_model=C, n_layers=1, n_heads=H, d_ff=M), tokenizer())
+
+
 def test_attention_weights_can_be_had(model):
     ids, mask = model.tokenize(["the cat", "the red cat sees"])
     found = []
@@ -430,8 +436,13 @@ def test_what_config_json_leaves_out_is_as_in_bert(tmp_path):
         ({"hidden_dropout_prob": "no"}, "hidden_dropout_prob 'no'"),
         ({"pad_token_id": V}, f"pad_token_id {V}"),
         ({"num_attention_heads": 3}, "d_model 8 is not divisible by n_heads 3"),
-        ({"vocab_size": V - 1}, f"the tokenizer has ids up to {V - 1}, but vocab_size is {V - 1}"),
+        ({"vocab_size": V - 1}, rf"word_embeddings\.weight has shape \({V}, {C}\), not \({V - 1}, {C}\)"),
         ({"intermediate_size": M + 1}, rf"layer\.0\.intermediate\.dense\.weight has shape \({M}, {C}\), not"),
+        ({"num_hidden_layers": 10**15}, r"num_hidden_layers is 10{15}, but there are 37 tensors"),
+        ({"vocab_size": 10**13}, rf"word_embeddings\.weight has shape \({V}, {C}\), not \(10{{13}}, {C}\)"),
+        ({"type_vocab_size": 10**13}, r"token_type_embeddings\.weight has shape"),
+        ({"intermediate_size": 10**13}, r"layer\.0\.intermediate\.dense\.weight has shape"),
+        ({"max_position_embeddings": 10**13}, r"position_embeddings\.weight has shape"),
         ({"num_hidden_layers": L + 1}, rf"encoder\.layer\.{L}\.attention\.self\.query\.weight is missing"),
         ({"num_hidden_layers": L - 1}, rf"encoder\.layer\.{L - 1}\.\S+ is unexpected"),
     ],
@@ -456,6 +467,30 @@ def test_the_tensors_that_are_wrong_are_named(tmp_path):
         f"{name} has shape ({M}, {C}), not ({C}, {M})",
     ):
         assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "again"),
+    [
+        ("embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma"),
+        ("encoder.layer.1.output.LayerNorm.bias", "encoder.layer.1.output.LayerNorm.beta"),
+        ("embeddings.word_embeddings.weight", "bert.embeddings.word_embeddings.weight"),
+        ("encoder.layer.0.output.dense.bias", "bert.encoder.layer.0.output.dense.bias"),
+    ],
+)
+def test_a_tensor_that_is_there_by_two_names_is_refused(tmp_path, name, again):
+    weights = tensors()
+    weights[again] = weights[name] + 1
+    with pytest.raises(ValueError, match=r"the weights have (\S+) and (\S+), two names of one") as error:
+        TextEncoder.from_pretrained(write(tmp_path, weights))
+    assert {name, again} <= set(re.split("[ ,]", str(error.value)))
+
+
+def test_a_weight_of_integers_is_refused(tmp_path):
+    name = "encoder.layer.1.output.dense.weight"
+    weights = {**tensors(), name: (9 * tensors()[name]).astype(np.int8)}
+    with pytest.raises(ValueError, match=rf"^\S+: {re.escape(name)} holds integers or booleans; "):
+        TextEncoder.from_pretrained(write(tmp_path, weights))
 
 
 @pytest.mark.parametrize(
