@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import microtensor as mt
 from microtensor import viz
 from microtensor.viz.heatmap import FAINTEST
-from models import Transformer, TransformerConfig
+from models import BeamNode, Transformer, TransformerConfig
 
 SVG = "{http://www.w3.org/2000/svg}"
 QUERIES, KEYS = ["Ich", "bin", "da"], ["<s>", "I", "am", "here", "."]
@@ -90,6 +90,15 @@ def test_hostile_tokens_stay_text() -> None:
     assert "<svg onload" not in text
     text.encode()
     ET.fromstring(text)
+
+
+def test_what_would_turn_the_text_around_is_shown_and_not_obeyed() -> None:
+    for i in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C, 0xFEFF):
+        text = viz.attention(mt.eye(3), [f"a{chr(i)}b"] * 3, title=f"c{chr(i)}d").svg()
+        assert chr(i) not in text
+        assert {f"a\\u{i:04x}b", f"c\\u{i:04x}d"} <= set(texts(ET.fromstring(text)))
+        found = BeamNode(0, -1, 0, -1.0, -1.0, -1.0, True, 1)
+        assert f"a∖u{i:04x}b" in viz.beam_tree([found], [f"a{chr(i)}b"]).dot
 
 
 def test_spaces_and_line_breaks_are_shown() -> None:
@@ -181,6 +190,22 @@ def test_a_png_has_the_letters(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"attention: .*{message}"):
+        viz.attention(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.full((2, 2), "a"),), "layer 1 has weights of dtype <U1; give real numbers"),
+        (("ab",), "layer 1 has weights of dtype <U2; give real numbers"),
+        ((np.eye(2) + 0j,), "layer 1 has weights of dtype complex128; give real numbers"),
+        ((None,), "layer 1 has weights of dtype object; give real numbers"),
+        ((mt.eye(2), 5), "queries is 5; give a list of 2 tokens"),
+        ((mt.eye(2), None, 5), "keys is 5; give a list of 2 tokens"),
+    ],
+)
+def test_what_is_no_weight_and_no_label_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=f"attention: {message}"):
         viz.attention(*arguments)
 
 

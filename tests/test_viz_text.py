@@ -20,7 +20,7 @@ HOSTILE = [
     "<lambda> <map>", "<b>", "</TABLE>", "<BR/>", 'say "hi"', "it's", "back\\", "\\N", "\\G\\E\\T",
     "two\nlines", "tab\there", "a:b:c", "{x|y}", "graph", "subgraph", "a->b", "a;b]", "%s&amp;", "&#10;", "&",
     "émoji ☃", "", "\x00\x07", "\ud800", "\ufffe\uffff", "x" * 500, "-->", "]]>", "$(rm -rf /)",
-    "\u2028\u2029",
+    "\u2028\u2029", "nimda\u202e\u2066",
 ]  # fmt: skip
 
 PROGRAM = """
@@ -148,7 +148,9 @@ def test_letters_are_italic_digits_and_words_upright(symbol: str, html: str) -> 
 def test_cleaning_says_what_it_replaced() -> None:
     assert symbols.clean("") == "∅"
     assert symbols.clean("a\\b\nc\td") == "a∖b c d"
-    assert symbols.clean("\x00\ud800") == "\ufffd\ufffd"
+    assert symbols.clean("\x00\ud800\ufffe") == "∖x00∖ud800∖ufffe"
+    assert symbols.clean("nimda\u202e\u2066\u200f\ufeff") == "nimda∖u202e∖u2066∖u200f∖ufeff"
+    assert symbols.clean("👩\u200d💻 می\u200cخواهم é") == "👩\u200d💻 می\u200cخواهم é"
     assert len(symbols.clean("x" * 100)) == 60
 
 

@@ -210,3 +210,14 @@ def test_hostile_tokens_stay_text(tmp_path: Path) -> None:
 def test_what_cannot_be_drawn_is_refused(arguments: Any, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"beam_tree: .*{message}"):
         viz.beam_tree(*arguments, **options)
+
+
+@pytest.mark.parametrize("token", [-1, 1.5, 4])
+def test_a_token_without_a_name_gets_none(token: Any) -> None:
+    with pytest.raises(ValueError, match=f"beam_tree: token {token} has no name among 4; name all"):
+        viz.beam_tree([*TREE, node(0, token, -0.1)], NAMES)
+
+
+def test_names_are_a_sequence_or_a_function() -> None:
+    with pytest.raises(TypeError, match="beam_tree: tokens is 5; give a list of names, or a function"):
+        viz.beam_tree(TREE, 5)  # type: ignore[arg-type]

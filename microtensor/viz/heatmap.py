@@ -83,7 +83,8 @@ def attention(
 
     Shapes: (T, S), (H, T, S) or (1, H, T, S) each, T and S the same for all
     Raises: ValueError for other shapes, labels of another number, an unknown theme, what is no share from 0
-    to 1, and more than 40,000 cells.
+    to 1, and more than 40,000 cells; TypeError for weights that are no real numbers, and labels that are no
+    sequence.
     Source: ours; the paper, Figures 3 to 5, shows such weights.
 
     >>> import microtensor as mt
@@ -125,6 +126,8 @@ def _layers(weights: Any) -> list[Any]:
 def _layer(A: Any, number: int) -> npt.NDArray[Any]:
     """One layer's weights as (H, T, S)."""
     array = np.asarray(A.detach().numpy() if hasattr(A, "detach") else A)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"attention: layer {number} has weights of dtype {array.dtype}; give real numbers")
     if array.ndim == 4 and len(array) == 1:
         array = array[0]
     if array.ndim == 4:
@@ -148,6 +151,8 @@ def _layer(A: Any, number: int) -> npt.NDArray[Any]:
 def _labels(name: str, tokens: Sequence[str] | None, n: int) -> list[str]:
     if tokens is None:
         return [str(i) for i in range(n)]
+    if not hasattr(tokens, "__len__"):
+        raise TypeError(f"attention: {name} is {tokens!r}; give a list of {n} tokens")
     if len(tokens) != n:
         raise ValueError(f"attention: {len(tokens)} {name} are named, and the weights have {n}; give as many")
     shown = ("".join(VISIBLE.get(c, c) for c in str(token)) for token in tokens)

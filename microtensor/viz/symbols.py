@@ -39,7 +39,7 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """Line breaks and tabs become spaces, what cannot be printed �, nothing ∅; cut at `longest`."""
+    """Line breaks and tabs become spaces, nothing ∅, a control character its escape; cut at `longest`."""
     text = str(text)
     if not text.isprintable():
         text = "".join(" " if c in "\n\r\t\v\f\x85\u2028\u2029" else _printable(c) for c in text)
@@ -50,7 +50,12 @@ def one_line(text: str, longest: int = LONGEST) -> str:
 
 
 def _printable(c: str) -> str:
-    return "\ufffd" if unicodedata.category(c) in ("Cc", "Cs") or c in "\ufffe\uffff" else c
+    """A character, or \\u202e for one that is not seen but moves, hides or breaks the text around it.
+
+    The two joiners, U+200C and U+200D, only choose the shapes of their neighbours (Persian, emoji).
+    """
+    hidden = unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in "\u200c\u200d"
+    return c.encode("unicode_escape").decode() if hidden or c in "\ufffe\uffff" else c
 
 
 def escape(text: str) -> str:

@@ -34,7 +34,7 @@ def beam_tree(
     theme, max_nodes: as in `draw`.
 
     Raises: ValueError for a row without nodes, a parent that does not stand before its node, a token that has
-    no name, and an unknown direction or theme.
+    no name, and an unknown direction or theme; TypeError for tokens that are neither names nor a function.
     Source: ours; beam search: Wu et al. 2016, §7.
     """
     for name, value, choices in (("direction", direction, ("LR", "TB")), ("theme", theme, CHOICES["theme"])):
@@ -49,7 +49,7 @@ def beam_tree(
     if not mine:
         rows = sorted({node.row for node in nodes})
         raise ValueError(f"beam_tree: there is no node of row {row}; rows with nodes are {rows}")
-    tree = _Tree(nodes, mine, _names(tokens, max(nodes[i].token for i in mine)))
+    tree = _Tree(nodes, mine, _names(tokens, [nodes[i].token for i in mine]))
     colours = style.DARK if theme == "dark" else style.LIGHT
     return Drawing(
         ["\n".join(tree.lines(direction, colours)) + "\n"],
@@ -61,15 +61,17 @@ def beam_tree(
     )
 
 
-def _names(tokens: Sequence[str] | Callable[[int], str] | None, highest: int) -> Callable[[int], str]:
-    """What each token is called; there are tokens up to the highest."""
+def _names(tokens: Sequence[str] | Callable[[int], str] | None, used: list[int]) -> Callable[[int], str]:
+    """What each token is called; all that are used have a name."""
     if tokens is None:
         return str
     if callable(tokens):
         return tokens
-    if highest >= len(tokens):
+    if not hasattr(tokens, "__len__"):
+        raise TypeError(f"beam_tree: tokens is {tokens!r}; give a list of names, or a function")
+    if nameless := [token for token in used if token not in range(len(tokens))]:  # −1 is not the last
         raise ValueError(
-            f"beam_tree: token {highest} has no name among {len(tokens)}; name all, or leave tokens out"
+            f"beam_tree: token {max(nameless)} has no name among {len(tokens)}; name all, or leave tokens out"
         )
     return tokens.__getitem__
 
