@@ -242,6 +242,44 @@ def test_a_damaged_log_does_not_keep_a_run_from_resuming(tail, crlf, tmp_path):
     log.write_bytes((text.replace(b"\n", b"\r\n") if crlf else text) + tail)
     build(checkpoint=tmp_path, log_every=1).resume()
     assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == list(range(1, 13))
+    aside = tmp_path / "log.jsonl.damaged"
+    kept = aside.read_bytes() if aside.exists() else b""
+    assert all(line in kept for line in tail.split(b"\n") if line.strip(b"\0") and b'{"step": ' not in line)
+
+
+def test_a_log_that_runs_share_is_left_whole_by_one_that_resumes(tmp_path):
+    log = tmp_path / "all.jsonl"
+    for name, n in (("a", 4), ("b", 10)):
+        build(checkpoint=tmp_path / name, log=log, log_every=1, max_steps=n).fit()
+    before = log.read_bytes()
+    build(checkpoint=tmp_path / "a", log=log, log_every=1, max_steps=5).resume()
+    assert log.read_bytes().startswith(before)
+    found = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+    assert found == [*range(1, 5), *range(1, 11), 5]
+
+
+@pytest.mark.parametrize("text", ["# Notes\n", '{"text": "a sample"}\n', "[1]", '\n{"step": 3}\nbye\n'])
+@pytest.mark.parametrize("default", [False, True])
+def test_a_file_with_other_lines_than_records_is_no_log_and_stays(text, default, tmp_path):
+    log = tmp_path / "notes.jsonl"
+    log.write_text(text)
+    options = {"checkpoint": tmp_path / "notes.safetensors"} if default else {"log": log}
+    trainer = build(**options)
+    with pytest.raises(
+        ValueError, match=r"line \d of the log '.*notes.jsonl' is .*, no record of a run; give"
+    ):
+        trainer.fit()
+    assert (trainer.step, log.read_text()) == (0, text)
+
+
+def test_a_run_that_is_resumed_takes_no_lines_before_its_own(tmp_path):
+    build(checkpoint=tmp_path / "run", max_steps=4).fit()
+    log = tmp_path / "notes.md"
+    for text in ("# Notes\n", '# Notes\n{"step": 9}\n'):
+        log.write_text(text)
+        with pytest.raises(ValueError, match=r"line 1 of the log .*, no record of a run"):
+            build(checkpoint=tmp_path / "run", log=log).resume()
+        assert log.read_text() == text
 
 
 @pytest.mark.parametrize("resumed", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from microtensor.train.files import explaining, replace_file
 
 __all__ = ["Meter", "Report", "prepare_log"]
 
+RECORD = b'{"step": '  # how each line of a log begins
 REFRESH = 0.1  # seconds between updates of the bar's numbers
 
 
@@ -78,8 +80,10 @@ class Report:
 def prepare_log(path: str, step: int | None) -> None:
     """Make the folder of the log; a last line that was cut off before its end stays a line of its own.
 
-    step: of the checkpoint that a run goes on from. What it wrote after that is taken out, and lines that are
-    no records: those cut off by a kill and damage of any kind. The log stays readable as JSON, line by line.
+    step: of the checkpoint that a run goes on from. What it wrote after that is taken out, and what a kill
+    cut off; other damage after its last record is set aside in PATH.damaged. The log stays readable as JSON,
+    line by line. One whose steps do not ascend has other runs' records, too, and is left whole.
+    Raises: ValueError for a file of other lines than records, which a run must not mingle with.
     """
     with _explaining(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -87,9 +91,24 @@ def prepare_log(path: str, step: int | None) -> None:
         if os.path.isfile(path):
             with open(path, "rb") as file:  # bytes: damage need not be text
                 content = file.read()
-        kept = content + b"\n" if content[-1:] not in (b"", b"\n") else content
-        if step is not None:
-            kept = b"".join(line + b"\n" for line in content.split(b"\n") if _step_of(line) <= step)
+    lines = content.split(b"\n")
+    steps = [_step_of(line) for line in lines]
+    records = [i for i in range(len(lines)) if steps[i] < math.inf]
+    end = len(lines) if step is None or not records else records[-1]  # what follows it is damage
+    for i, line in enumerate(lines[:end], 1):
+        if _is_foreign(line):
+            raise ValueError(
+                f"Trainer: line {i} of the log {path!r} is {line!r:.80}, no record of a run; give log= a "
+                f"file of its own, or move this one away"
+            )
+    ascend = all(steps[i] < steps[j] for i, j in itertools.pairwise(records))
+    kept = content + b"\n" if content[-1:] not in (b"", b"\n") else content
+    with _explaining(path):
+        if step is not None and ascend:
+            kept = b"".join(lines[i] + b"\n" for i in records if steps[i] <= step)
+            if aside := [line + b"\n" for line in lines[end:] if _is_foreign(line)]:
+                with open(f"{path}.damaged", "ab") as file:
+                    file.writelines(aside)
         if kept != content:
             replace_file(path, [kept])
 
@@ -101,6 +120,13 @@ def _explaining(path: str) -> contextlib.AbstractContextManager[None]:
 
 def _step_of(line: bytes) -> float:
     try:
-        return float(json.loads(line.decode())["step"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        step = json.loads(line.decode())["step"]
+        return float(step) if math.isfinite(step) else math.inf
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return math.inf
+
+
+def _is_foreign(line: bytes) -> bool:
+    """Whether it is neither a record nor what is left of one that a kill or a power cut broke off."""
+    text = line.strip(b"\0 \t\r")
+    return _step_of(line) == math.inf and not (text.startswith(RECORD) or RECORD.startswith(text))
