@@ -1,7 +1,8 @@
 """Encoders of the BERT family as Hugging Face writes them, in the names of models/text_encoder.py.
 
-config.json, model.safetensors and tokenizer.json are transformers' files; modules.json, 1_Pooling/config.json
-and sentence_bert_config.json, where they are there, sentence-transformers'. It builds no model.
+config.json, model.safetensors and tokenizer.json are transformers' files; modules.json, the pooling's
+config.json, sentence_bert_config.json and config_sentence_transformers.json, where they are there,
+sentence-transformers'. It builds no model.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
 }
 # what sentence-transformers may put behind the encoder, and how it calls our poolings
-MODULES = ("Transformer", "Pooling", "Normalize")
+MODULES = ["Transformer", "Pooling", "Normalize"]
 MODE = "pooling_mode_"
 POOLINGS = {"mean_tokens": "mean", "max_tokens": "max", "cls_token": "cls"}
 
@@ -77,6 +78,7 @@ def bert_settings(who: str, folder: Path, defaults: Mapping[str, Any]) -> dict[s
     config = {theirs: defaults[ours] for theirs, ours in (SIZES | NUMBERS).items()}
     config |= read_config(who, folder, "bert")
     refuse_other(who, config, SUPPORTED)
+    _refuse_prompt(who, folder)
     found: dict[str, Any] = {SIZES[name]: n for name, n in sizes(who, config, [*SIZES]).items()}
     for theirs, ours in NUMBERS.items():
         if type(config[theirs]) not in (int, float) or not 0 <= config[theirs] < 1:
@@ -91,19 +93,50 @@ def bert_settings(who: str, folder: Path, defaults: Mapping[str, Any]) -> dict[s
 
 def _pooling(who: str, folder: Path) -> str:
     """How tokens become a sentence: the mean, unless a file says otherwise."""
-    path = folder / "modules.json"
-    modules = read_json(who, path, list) if path.exists() else []
-    types = [module.get("type") if isinstance(module, dict) else module for module in modules]
-    kinds = [str(name).rpartition(".")[2] for name in types]
-    modes, path = ["mean_tokens"], folder / "1_Pooling" / "config.json"
-    if path.exists():
-        modes = [n.removeprefix(MODE) for n, on in read_json(who, path).items() if n.startswith(MODE) and on]
-    if not set(kinds) <= set(MODULES) or len(modes) != 1 or modes[0] not in POOLINGS:
+    place = _pooling_folder(who, folder)
+    if place is None:
+        return "mean"
+    settings = read_json(who, folder / place / "config.json")
+    modes = [name.removeprefix(MODE) for name, on in settings.items() if name.startswith(MODE) and on]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
         raise ValueError(
-            f"{who}: modules.json has {kinds}, 1_Pooling/config.json {modes}; choose a model with no other "
-            f"modules than {', '.join(MODULES)}, whose pooling is one of {', '.join(POOLINGS)}"
+            f"{who}: {place}/config.json has {modes}; choose a model whose pooling is one of "
+            f"{', '.join(POOLINGS)}"
         )
     return POOLINGS[modes[0]]
+
+
+def _pooling_folder(who: str, folder: Path) -> str | None:
+    """Where modules.json says; without it 1_Pooling, if that is there."""
+    if not (folder / "modules.json").exists():
+        return "1_Pooling" if (folder / "1_Pooling" / "config.json").exists() else None
+    modules = [
+        m if isinstance(m, dict) else {"type": m} for m in read_json(who, folder / "modules.json", list)
+    ]
+    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    if kinds not in (MODULES[:2], MODULES):
+        raise ValueError(
+            f"{who}: modules.json has {kinds}; choose a model of Transformer, Pooling and perhaps Normalize, "
+            f"once each and in this order"
+        )
+    root, place = (module.get("path") for module in modules[:2])
+    if root != "" or not isinstance(place, str) or Path(place).anchor or ".." in Path(place).parts:
+        raise ValueError(
+            f"{who}: modules.json has the Transformer in {root!r}, the Pooling in {place!r}; give a folder "
+            f"with the one in '' and the other below it"
+        )
+    return place
+
+
+def _refuse_prompt(who: str, folder: Path) -> None:
+    """Nothing, unless a file says that a prompt is put before each text, which `embed` does not."""
+    path = folder / "config_sentence_transformers.json"
+    prompt = read_json(who, path).get("default_prompt_name") if path.exists() else None
+    if prompt is not None:
+        raise ValueError(
+            f"{who}: {path.name} has default_prompt_name {prompt!r}; make it null, and put the prompt before "
+            f"the texts yourself"
+        )
 
 
 def _max_seq_length(who: str, folder: Path) -> int | None:

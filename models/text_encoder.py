@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ class TextEncoder(nn.Module):
 
     Shapes: ids (B, T) → hidden states (B, T, d_model)
     Raises: ValueError for an unknown pooling, a d_model that n_heads does not divide, a tokenizer of another
-    vocabulary, ids of another shape or longer than max_len; IndexError for an id outside the vocabulary.
+    or an empty vocabulary, ids of another shape or longer than max_len; IndexError for an id outside the
+    vocabulary.
     Source: Devlin et al. 2019, §3; the paper, §3.1. Initial values: N(0, 0.02²), biases 0, as BERT's.
     """
 
@@ -102,8 +104,9 @@ class TextEncoder(nn.Module):
 
         The weights have the names of Hugging Face's BertModel, with or without "bert." before them. Ignored
         are the pooler, heads (cls, and beside "bert." all else) and constant ids; any other tensor is an
-        error. As in sentence-transformers, 1_Pooling/config.json says how sentence vectors are made (without
-        it: the mean), and sentence_bert_config.json where texts are cut (without it: at max_len).
+        error. As in sentence-transformers, the pooling that modules.json names (without it: 1_Pooling) says
+        how sentence vectors are made (without any: the mean), and sentence_bert_config.json where texts are
+        cut (without it: at max_len). A default prompt is refused; tokenizer_config.json is not read.
         Raises: FileNotFoundError for what is not there; ModuleNotFoundError without tokenizers; ValueError
         for another model_type, settings that this encoder has not, and naming the tensors that are missing,
         unexpected, there twice, of another shape, or no finite floats.
@@ -158,15 +161,19 @@ class TextEncoder(nn.Module):
     def embed(self, texts: Sequence[str], batch_size: int = 32, normalize: bool = True) -> Tensor:
         """The vector of each text; normalize: of length 1, so that a @ b.T holds the cosines between them.
 
-        A text is cut after `config.max_seq_length` tokens, special ones among them. Nothing is recorded, and
+        A text is cut after `config.max_seq_length` tokens, special ones among them, at the end that the
+        tokenizer's truncation names. Nothing is recorded, and
         the model is in evaluation mode meanwhile; for fine-tuning, `model.pool(model(ids, mask), mask)` of
         what `tokenize` gives is the same with gradients.
 
         Shapes: N texts → (N, d_model)
-        Raises: TypeError for what is no list of strings; ValueError for a batch_size below 1 and for text
-        that is no Unicode; RuntimeError without a tokenizer.
+        Raises: TypeError for what is no list of strings and a batch_size that is no integer; ValueError for
+        one below 1, text that is no Unicode or, without [UNK], out of vocabulary, and a tokenizer of other
+        token types than 0; RuntimeError without a tokenizer.
         Source: Reimers & Gurevych 2019 (Sentence-BERT), §3.
         """
+        if not isinstance(batch_size, Integral):
+            raise TypeError(f"TextEncoder.embed: batch_size is {batch_size!r}; give an integer of 1 or more")
         if batch_size < 1:
             raise ValueError(f"TextEncoder.embed: batch_size is {batch_size}; make it at least 1")
         rows = self._rows("embed", texts)
@@ -214,7 +221,19 @@ class TextEncoder(nn.Module):
                     f"{who}: text {i} has half a character {text[error.start]!r} at {error.start}; decode it "
                     f"as what it was written in"
                 ) from None
-        return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
+        try:
+            encodings = self.tokenizer.encode_batch(list(texts))
+        except Exception as error:  # the library raises nothing more special
+            raise ValueError(
+                f"{who}: the tokenizer cannot encode these texts ({error}); give it an unknown token, or "
+                f"texts of its vocabulary"
+            ) from error
+        if any(any(encoding.type_ids) for encoding in encodings):
+            raise ValueError(
+                f"{who}: the tokenizer gives token types other than 0; give a tokenizer whose post-processor "
+                f"does not, or call the model with token_types"
+            )
+        return [encoding.ids for encoding in encodings]
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Ids (B, T), T ≥ 1, and mask (B, T), which the ids do not tell: [PAD] may stand within a text."""
@@ -226,17 +245,19 @@ class TextEncoder(nn.Module):
 
 
 def _prepared(tokenizer: Any, config: TextEncoderConfig) -> Any:
-    """A copy that pads nothing and cuts texts where the config says."""
+    """A copy that pads nothing and cuts texts where the config says, at the end that it did."""
     longest = min(config.max_len, config.max_len if config.max_seq_length is None else config.max_seq_length)
-    special, largest = (
-        tokenizer.num_special_tokens_to_add(False),
-        max(tokenizer.get_vocab().values(), default=0),
-    )
+    special, vocabulary = tokenizer.num_special_tokens_to_add(False), tokenizer.get_vocab()
+    if not vocabulary:
+        raise ValueError(
+            "TextEncoder: the tokenizer has an empty vocabulary; give the one that belongs to the model"
+        )
     if longest < max(1, special):  # then tokenizers would cut nothing
         raise ValueError(
             f"TextEncoder: texts are cut after {longest} tokens, and {special} are special; make "
             f"max_seq_length and max_len larger"
         )
+    largest = max(vocabulary.values())
     if largest >= config.vocab_size:
         raise ValueError(
             f"TextEncoder: the tokenizer has ids up to {largest}, but vocab_size is {config.vocab_size}; "
@@ -244,5 +265,5 @@ def _prepared(tokenizer: Any, config: TextEncoderConfig) -> Any:
         )
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.no_padding()
-    tokenizer.enable_truncation(longest)
+    tokenizer.enable_truncation(longest, direction=(tokenizer.truncation or {}).get("direction", "right"))
     return tokenizer

@@ -183,12 +183,39 @@ POOLINGS = {
 }
 
 
+def modules(*kinds_and_paths):
+    """modules.json as sentence-transformers writes it."""
+    given = kinds_and_paths or (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
+    return [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in given]
+
+
+def test_the_pooling_is_where_modules_json_says(tmp_path):
+    (tmp_path / "pool").mkdir()
+    files = {
+        "modules.json": modules(("Transformer", ""), ("Pooling", "pool")),
+        "pool/config.json": {"pooling_mode_cls_token": True},
+        "1_Pooling/config.json": {"pooling_mode_max_tokens": True},
+    }
+    assert TextEncoder.from_pretrained(write(tmp_path, files=files)).config.pooling == "cls"
+    (tmp_path / "pool" / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"there is no config\.json in .*pool"):
+        TextEncoder.from_pretrained(tmp_path)
+
+
+def test_a_text_is_cut_at_the_end_that_the_tokenizer_names(tmp_path):
+    made = tokenizer()
+    made.enable_truncation(3, direction="left")
+    made.save(str(write(tmp_path) / "tokenizer.json"))
+    words = "a the cat dog sees red . , a the cat dog sees red".split()
+    ids = TextEncoder.from_pretrained(tmp_path).tokenize([" ".join(words)])[0].tolist()
+    assert ids == [[2, *(WORDS.index(word) for word in words[-(P - 2) :]), 3]]
+
+
 @pytest.mark.parametrize("mode", POOLINGS)
 def test_sentence_vectors_are_pooled_as_the_folder_says(tmp_path, mode):
     modes = {f"pooling_mode_{name}": name == mode for name in [*POOLINGS, "mean_sqrt_len_tokens"]}
-    types = [f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling", "Normalize")]
     files = {
-        "modules.json": [{"idx": i, "type": name} for i, name in enumerate(types)],
+        "modules.json": modules(),
         "1_Pooling/config.json": {"word_embedding_dimension": C, "include_prompt": True, **modes},
         "sentence_bert_config.json": {"max_seq_length": 9, "do_lower_case": False},
     }
@@ -363,6 +390,33 @@ def test_a_tokenizer_of_more_words_than_the_model_is_refused():
         TextEncoder(TextEncoderConfig(V - 1, d_model=C, n_layers=1, n_heads=H, d_ff=M), tokenizer())
 
 
+def bare_model(tokenizer):
+    return TextEncoder(TextEncoderConfig(V, d_model=C, n_layers=1, n_heads=H, d_ff=M), tokenizer)
+
+
+def test_a_tokenizer_without_unk_or_without_words_is_refused_in_plain_words():
+    words = tokenizers.models.WordPiece({"the": 0, "cat": 1}, unk_token="[UNK]")
+    made = tokenizers.Tokenizer(words)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    model = bare_model(made)
+    assert model.tokenize(["the cat"])[0].tolist() == [[0, 1]]
+    with pytest.raises(
+        ValueError, match=r"^TextEncoder\.embed: the tokenizer cannot encode .*UNK.*; give it"
+    ):
+        model.embed(["the dog"])
+    with pytest.raises(ValueError, match=r"^TextEncoder: the tokenizer has an empty vocabulary; "):
+        bare_model(tokenizers.Tokenizer(tokenizers.models.WordPiece({}, unk_token="[UNK]")))
+
+
+def test_a_tokenizer_of_other_types_is_refused():
+    made = tokenizer()
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A:1 [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    with pytest.raises(ValueError, match=r"^TextEncoder\.tokenize: the tokenizer gives token types other"):
+        bare_model(made).tokenize(["", "the cat"])
+
+
 def test_attention_weights_can_be_had(model):
     ids, mask = model.tokenize(["the cat", "the red cat sees"])
     found = []
@@ -501,7 +555,19 @@ def test_a_weight_of_integers_is_refused(tmp_path):
             {"1_Pooling/config.json": {"pooling_mode_cls_token": 1, "pooling_mode_max_tokens": 1}},
             "'cls_token', 'max_t",
         ),
-        ({"1_Pooling/config.json": {}}, r"1_Pooling/config\.json \[\]"),
+        ({"modules.json": []}, r"modules\.json has \[\]"),
+        ({"modules.json": modules(("Transformer", ""))}, r"modules\.json has \['Transformer'\]"),
+        (
+            {"modules.json": modules(("Transformer", ""), *[("Pooling", "1_Pooling")] * 2)},
+            "'Pooling', 'Pooli",
+        ),
+        *(
+            ({"modules.json": modules(("Transformer", ""), ("Pooling", path))}, re.escape(f"in {path!r}"))
+            for path in ("../other", "/etc", "a/../../b", None, 3)
+        ),
+        ({"modules.json": modules(("Transformer", "0_BERT"), ("Pooling", "1_Pooling"))}, "in '0_BERT'"),
+        ({"config_sentence_transformers.json": {"default_prompt_name": "query"}}, "prompt_name 'query'"),
+        ({"1_Pooling/config.json": {}}, r"1_Pooling/config\.json has \[\]"),
         ({"modules.json": [{"type": "sentence_transformers.models.Dense"}]}, "Dense"),
         ({"modules.json": {}}, r"modules\.json' is no JSON array"),
         ({"modules.json": ["Dense"]}, "Dense"),
@@ -557,6 +623,11 @@ def test_what_is_no_text_is_refused(model, texts, error, says):
 def test_a_batch_size_below_1_and_a_model_without_tokenizer_are_refused(model):
     with pytest.raises(ValueError, match=r"^TextEncoder\.embed: batch_size is 0; "):
         model.embed(TEXTS, batch_size=0)
+    for wrong in ("3", 2.0, None):
+        with pytest.raises(
+            TypeError, match=rf"^TextEncoder\.embed: batch_size is {wrong!r}; give an integer"
+        ):
+            model.embed(TEXTS, batch_size=wrong)
     bare = TextEncoder(TextEncoderConfig(V, d_model=C, n_layers=1, n_heads=H, d_ff=M))
     with pytest.raises(RuntimeError, match=r"^TextEncoder\.embed: there is no tokenizer; "):
         bare.embed(TEXTS)
