@@ -8,10 +8,10 @@ whose last vector is classified. There are few digits, so both see them noisy an
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from lesson import arguments, new_figure, save
-from sklearn.datasets import load_digits
+from lesson import arguments, new_figure, run, save
 
 import microtensor as mt
 from microtensor import nn, optim, train
@@ -74,6 +74,8 @@ def plot(wrong: dict[str, list[tuple[mt.Tensor, ...]]], path: Path) -> None:
 
 
 def main() -> None:
+    from sklearn.datasets import load_digits
+
     options = arguments(__doc__, "runs/digits")
     mt.manual_seed(options.seed)
     found = load_digits()
@@ -94,4 +96,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(main, "matplotlib", "sklearn"))

@@ -8,7 +8,7 @@ because heads of layer 1 told each token which one stood before it.
 """
 
 import numpy as np
-from lesson import COLOURS, arguments, new_figure, save
+from lesson import COLOURS, arguments, new_figure, run, save
 
 import microtensor as mt
 from microtensor import nn, optim, train, viz
@@ -95,4 +95,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run(main, "matplotlib", "resvg_py"))

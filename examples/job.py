@@ -1,4 +1,4 @@
-"""What the training jobs beside this file share: their settings, --resume, Ctrl-C, errors in one line."""
+"""What the programs beside this file share: how they end; and of training jobs the settings, --resume."""
 
 from __future__ import annotations
 
@@ -6,12 +6,40 @@ import argparse
 import contextlib
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from microtensor.train import load_checkpoint, tune_allocator, world
+
+
+def run(
+    work: Callable[[], int | None],
+    *needs: str,
+    farewell: Callable[[], str] = lambda: "nothing is saved",
+    mendable: tuple[type[Exception], ...] = (OSError,),
+) -> int:
+    """The exit status of work(), in which needs, modules, are imported; 130 after Ctrl-C, 143 after SIGTERM.
+
+    1, and a line instead of a traceback, for what the user can mend: modules that are missing and `mendable`.
+    """
+    try:
+        if missing := [name for name in needs if find_spec(name) is None]:
+            raise ModuleNotFoundError(
+                f'No module named {", ".join(map(repr, missing))}; run pip install -e ".[examples]"'
+            )
+        return work() or 0
+    except KeyboardInterrupt as stop:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # it ends: a key that bounces shall not hide the line
+        print(f"\nstopped; {farewell()}", flush=True)
+        return getattr(stop, "code", 130)
+    except (ModuleNotFoundError, *mendable) as error:
+        print(f"{Path(sys.argv[0]).stem}: {error}", file=sys.stderr)
+        return 1
 
 
 class Job:
@@ -65,27 +93,24 @@ class Job:
         """What of the options goes into the config of a checkpoint."""
         return {name: getattr(options, name) for name in (*self.settings, "smoke")}
 
-    def run(self, work: Callable[[argparse.Namespace], None]) -> int:
-        """0 if all went well, 1 for what the user can mend, 130 after Ctrl-C, 143 after SIGTERM."""
+    def run(self, work: Callable[[argparse.Namespace], None], *needs: str) -> int:
+        """As `run` above; work gets the options, once they are settled."""
         options = self.parser.parse_args()
-        if not world().is_writer:
-            sys.stdout = None  # of several ranks one speaks
-        tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
-        try:
+
+        def job() -> None:
+            if not world().is_writer:
+                sys.stdout = None  # of several ranks one speaks
+            tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
             self.settle(options)
             work(options)
-        except KeyboardInterrupt as stop:
-            print(f"\nstopped; {self._farewell(options)}")
-            return getattr(stop, "code", 130)
-        except (ValueError, OSError, RuntimeError) as error:
-            print(f"{Path(sys.argv[0]).stem}: {error}", file=sys.stderr)
-            return 1
-        return 0
+
+        mendable = (ValueError, OSError, RuntimeError)
+        return run(job, *needs, farewell=lambda: self._farewell(options), mendable=mendable)
 
     def _farewell(self, options: argparse.Namespace) -> str:
         kept = checkpoints(options)
         if not kept:
-            return "nothing was trained yet"
+            return "nothing is saved yet"
         again = [a for a in sys.argv if a != "--resume"]
         python = min(sys.executable, os.path.relpath(sys.executable), key=len)
         return f"{kept[-1]} is kept. Go on with:\n  {shlex.join([python, *again, '--resume'])}"

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from job import run
 from numpy.typing import NDArray
 
 import microtensor as mt
@@ -311,4 +313,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(main, "matplotlib"))

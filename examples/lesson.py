@@ -1,4 +1,4 @@
-"""What the small examples share: their options, and pictures as PNG and SVG."""
+"""What the small examples share: their options, how they end, and pictures as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+from job import run
 
-mpl.use("Agg")  # files are written; no screen is needed
-
-import matplotlib.pyplot as plt
-
-__all__ = ["COLOURS", "arguments", "new_figure", "save"]
+__all__ = ["COLOURS", "arguments", "new_figure", "run", "save"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # Okabe & Ito 2008: told apart by all eyes
-mpl.rcParams.update(
-    {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
-)
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
 
 
 def arguments(doc: str, out: str) -> argparse.Namespace:
@@ -33,13 +27,16 @@ def arguments(doc: str, out: str) -> argparse.Namespace:
 
 def new_figure(columns: int = 1, rows: int = 1, *, width: float = 6.0, height: float = 4.0) -> Any:
     """A figure and its axes, each so wide and high in inches."""
-    size = (width * columns, height * rows)
-    return plt.subplots(rows, columns, figsize=size, layout="constrained")
+    from matplotlib import rcParams  # here, so that `run` can say in one line that it is missing
+    from matplotlib.figure import Figure
+
+    rcParams.update(STYLE)
+    figure = Figure((width * columns, height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns)
 
 
 def save(figure: Any, path: Path) -> None:
     """Write path.png and path.svg, and say so."""
     for suffix in (".png", ".svg"):
         figure.savefig(path.with_suffix(suffix), dpi=150)
-    plt.close(figure)
     print(f"plotted {path}.png, .svg")

@@ -13,6 +13,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from job import run
+
 import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import nn, optim, train
@@ -84,7 +86,7 @@ def classify(model: TextEncoder, steps: int) -> None:
         print(f"  {name} trained: {right} of {len(asked)} held-out sentences right, loss {loss:.2f}")
 
 
-if __name__ == "__main__":
+def main() -> None:
     options = parser.parse_args()
     mt.manual_seed(0)
     train.tune_allocator()
@@ -99,3 +101,7 @@ if __name__ == "__main__":
         print(f"  {cosine:5.2f}  {documents[i]}")
     print("praise or blame?")
     classify(model, steps=2 if options.smoke else 10)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, "tokenizers", mendable=(OSError, ValueError)))

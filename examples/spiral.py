@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lesson import COLOURS, arguments, new_figure, save
+from lesson import COLOURS, arguments, new_figure, run, save
 
 import microtensor as mt
 from microtensor import nn, optim, train
@@ -56,7 +56,7 @@ def plot(model: nn.Module, x: mt.Tensor, arm: mt.Tensor, title: str, path: Path)
     save(figure, path)
 
 
-def main() -> int:
+def main() -> None:
     options = arguments(__doc__, "runs/spiral")
     mt.manual_seed(options.seed)
     data, (x, arm) = TensorDataset(*spirals(600)), spirals(600)
@@ -73,8 +73,7 @@ def main() -> int:
     title = f"three spirals: {right:.1%} of 600 test points right"
     print(title)
     plot(model, x, arm, title, options.out / "boundary")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main, "matplotlib"))

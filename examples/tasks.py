@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from lesson import COLOURS, new_figure, save
+from lesson import COLOURS, new_figure, run, save
 
 import microtensor as mt
 import microtensor.nn.functional as F
@@ -216,4 +216,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main, "matplotlib", "babel"))

@@ -233,4 +233,4 @@ def is_date(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(JOB.run(run))
+    sys.exit(JOB.run(run, "babel", "matplotlib", "graphviz", "pygraphviz"))

@@ -1,5 +1,6 @@
 """The main job as its user meets it: it runs, stops, goes on, and refuses in one line what cannot work."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -149,3 +150,80 @@ def test_stopped_in_the_middle_and_resumed_it_ends_with_the_same_bits(tmp_path, 
     end = load_file(tmp_path / "a" / "step-00000300.safetensors")
     assert end.keys() == whole.keys()
     assert all(np.array_equal(end[k], whole[k]) for k in end)
+
+
+# --- all examples -------------------------------------------------------------------------------------------
+
+EXTRA = {  # modules of the extra "examples" that each needs
+    "spiral": ["matplotlib"],
+    "digits": ["matplotlib", "sklearn"],
+    "induction_heads": ["matplotlib", "resvg_py"],
+    "tasks": ["matplotlib", "babel"],
+    "lecture": ["matplotlib"],
+    "sentence_similarity": ["tokenizers"],
+    "translate_dates": ["babel", "matplotlib", "graphviz", "pygraphviz"],
+    "char_gpt": [],
+}
+
+
+def started(name, before, *arguments, cwd):
+    """The example as a program, after the statements `before`."""
+    path = JOB.parent / f"{name}.py"
+    code = f"import runpy, sys\nsys.path.insert(0, {str(JOB.parent)!r})\n{before}\n"
+    code += f"sys.argv = [{str(path)!r}, *sys.argv[1:]]\nrunpy.run_path({str(path)!r}, run_name='__main__')"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", [name for name in EXTRA if EXTRA[name]])
+def test_an_example_without_its_extra_says_what_is_missing_before_it_trains(name, tmp_path):
+    missing = {module for modules in EXTRA.values() for module in modules}
+    done = started(name, f"sys.modules.update(dict.fromkeys({missing}))", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    modules = ", ".join(map(repr, EXTRA[name]))
+    assert done.stderr == f'{name}: No module named {modules}; run pip install -e ".[examples]"\n'
+    assert list(tmp_path.iterdir()) == []
+
+
+TWICE = """
+import os, signal, threading
+import microtensor as mt
+def press(*args, **options):
+    setattr({place}, {name!r}, before)
+    threading.Timer({pause}, os.kill, (os.getpid(), signal.SIGINT)).start()
+    os.kill(os.getpid(), signal.SIGINT)
+    return before(*args, **options)
+before = getattr({place}, {name!r})
+setattr({place}, {name!r}, press)
+"""
+
+
+def pressed_twice(name, *arguments, cwd):
+    """Ctrl-C, and once more a moment later, in the first step, or as the first random numbers are seeded."""
+    for module in EXTRA[name]:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"needs {module}")
+    place, function = ("mt", "manual_seed") if name == "lecture" else ("mt.Tensor", "backward")
+    before = TWICE.format(place=place, name=function, pause=0.02)
+    return started(name, before, *arguments, cwd=cwd)
+
+
+@pytest.mark.parametrize("name", ["spiral", "tasks", "lecture", "sentence_similarity"])
+def test_ctrl_c_ends_a_lesson_with_one_line(name, tmp_path):
+    done = pressed_twice(name, *[] if name == "lecture" else ["--smoke"], cwd=tmp_path)
+    assert done.returncode == 130, done.stderr
+    assert done.stdout.endswith("\nstopped; nothing is saved\n")
+    assert "Traceback" not in done.stderr
+    assert "KeyboardInterrupt" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["translate_dates", "char_gpt"])
+def test_ctrl_c_that_is_heard_twice_loses_nothing(name, tmp_path):
+    done = pressed_twice(name, "--smoke", "--steps", 1000, "--out", "a", cwd=tmp_path)
+    assert done.returncode == 130, done.stderr
+    kept = os.path.join("a", "step-00000001.safetensors")
+    *_, line, command = done.stdout.splitlines()
+    assert line == f"stopped; {kept} is kept. Go on with:"
+    assert shlex.split(command)[-1] == "--resume"
+    assert "Traceback" not in done.stderr

@@ -655,8 +655,10 @@ def test_ids_and_types_that_do_not_fit_are_refused(model):
 
 def example(*arguments):
     command = [sys.executable, str(ROOT / "examples" / "sentence_similarity.py"), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
 
 
 def test_the_example_compares_finds_and_learns(folder):
@@ -668,6 +670,15 @@ def test_the_example_compares_finds_and_learns(folder):
         assert [float(row.split()[i]) for i, row in enumerate(table)] == [1.0] * 6
         assert len(re.findall(r"trained: \d+ of 16 held-out", done.stdout)) == 2
     assert "'the cat?' finds" in done.stdout
+
+
+def test_the_example_refuses_a_folder_without_a_model_in_one_line(tmp_path):
+    for folder in (tmp_path / "none", tmp_path):
+        done = example("--folder", folder)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("sentence_similarity: ")
+        assert str(folder) in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 def test_the_example_says_how_to_install_the_weights():
