@@ -229,6 +229,10 @@ run.fit()
             "run.train_loader.dataset.tensors[0].data += world().rank",
             "rank 1 drew another batch than rank 0",
         ),
+        (
+            "f = run.loss_fn; run.loss_fn = lambda m, b: f(m, b) if world().rank else f(m, b)[0]",
+            "TypeError: Trainer: loss_fn counted the tokens on 1 of 2 ranks; return (loss, number",
+        ),
         ("if world().rank: sys.exit(0)", "rank 1 of 2 came to its end while others were training"),
     ],
 )
@@ -237,6 +241,8 @@ def test_ranks_that_cannot_go_together_end(tmp_path, wrong, says):
     done = mpirun(2, "wrong.py", cwd=tmp_path)
     assert done.returncode != 0
     assert says in done.stderr
+    if "TypeError" in says:
+        assert done.stderr.count(f"\n{says}") == 2  # all ranks find it, none waits
 
 
 # --- without MPI --------------------------------------------------------------------------------------------
@@ -289,8 +295,8 @@ class Double:
 
     def Iallreduce(self, _, array):
         array *= 2
-        if array.dtype == np.float64 and array.size == 4:  # totals, and the checksum of each rank's batch
-            array[2:] = array[2] / 2
+        if array.dtype == np.float64 and array.size == 5:  # totals, and the checksum of each rank's batch
+            array[3:] = array[3] / 2
         return self
 
     def Test(self):

@@ -98,7 +98,7 @@ def test_a_step_without_tokens_has_no_gradient_and_says_so(rng):
         trained([rows(rng, 3, padded=3)], 2)
 
 
-@pytest.mark.parametrize("n", [-1, 2.5, math.nan, math.inf, None, "5", mt.ones(2)])
+@pytest.mark.parametrize("n", [-1, 2.5, math.nan, math.inf, None, "5", mt.ones(2), 10**400, 2**53 + 1])
 def test_an_impossible_number_of_tokens_is_said_before_the_weights_move(n):
     trainer = build(loss_fn=lambda model, batch: (loss_fn(model, batch), n))
     before = weights_of(trainer)

@@ -54,8 +54,13 @@ class World:
         """loss.backward(), the last one of a step or not: gradients may leave for the other ranks."""
         loss.backward()
 
-    def average(self, stepped: list[Tensor], loss: float, n: float, unit: float) -> tuple[float, float]:
-        """Turn .grads from a rank's Σ nᵢ·gᵢ / unit into all ranks' Σ nᵢ·gᵢ / Σ nᵢ; gives mean, Σ n."""
+    def average(
+        self, stepped: list[Tensor], loss: float, n: float, unit: float, counted: bool
+    ) -> tuple[float, float]:
+        """Turn .grads from a rank's Σ nᵢ·gᵢ / unit into all ranks' Σ nᵢ·gᵢ / Σ nᵢ; gives mean, Σ n.
+
+        counted: whether n is of tokens, not of rows; a TypeError if the ranks differ in it.
+        """
         if n and n != unit:
             with no_grad():
                 for p in stepped:
@@ -133,20 +138,27 @@ class _Ranks(World):
         with self._for(stepped).filling(unit) if last and self.overlap else nullcontext():
             loss.backward()
 
-    def average(self, stepped: list[Tensor], loss: float, n: float, unit: float) -> tuple[float, float]:
+    def average(
+        self, stepped: list[Tensor], loss: float, n: float, unit: float, counted: bool
+    ) -> tuple[float, float]:
         start = perf_counter()
-        sums = np.zeros(2 + self.size)
-        sums[:2], sums[2 + self.rank] = (loss * n if n else 0.0, n), self._batches
+        sums = np.zeros(3 + self.size)
+        sums[:3], sums[3 + self.rank] = (loss * n if n else 0.0, n, counted), self._batches
         self._wait([self._add_up(sums)])
         self._seconds += perf_counter() - start
         self._batches = 0
-        for rank, checksum in enumerate(sums[2:].tolist()):
-            if checksum != sums[2]:
+        for rank, checksum in enumerate(sums[3:].tolist()):
+            if checksum != sums[3]:
                 raise RuntimeError(
                     f"Trainer: rank {rank} drew another batch than rank 0; draw data from generators "
                     f"that all ranks seed alike, and nothing from sets or from the clock"
                 )
-        total, n = sums[:2].tolist()
+        total, n, counting = sums[:3].tolist()
+        if counting not in (0, self.size):
+            raise TypeError(
+                f"Trainer: loss_fn counted the tokens on {counting:.0f} of {self.size} ranks; return "
+                f"(loss, number of tokens) on all or on none"
+            )
         self._settle_random()
         self._for(stepped).finish(unit, 1.0 / n if n else 0.0, self._wait)
         return total / n if n else math.nan, n

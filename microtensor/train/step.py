@@ -21,6 +21,8 @@ from microtensor.train.stream import BatchStream
 
 __all__ = ["Step", "parameters_of", "said"]
 
+MOST = 2**53  # tokens of a batch: float64, which weights are computed in, holds each integer up to here
+
 
 class Step:
     """Step `number` of a run: `backward` fills the `.grad`s, `clip` bounds them; then the optimiser may step.
@@ -62,13 +64,14 @@ class Step:
             loss = loss if share == 1.0 else loss * share
             self._world.backward(loss, stepped, first * accumulate, last=i == accumulate - 1)
         mean = total / (seen / first) if seen else math.nan
-        self.loss, seen = self._world.average(stepped, mean, seen, first * accumulate)
+        counted = self._counts == {True}
+        self.loss, seen = self._world.average(stepped, mean, seen, first * accumulate, counted)
         if not seen:
             raise ValueError(
                 f"Trainer: loss_fn counted 0 tokens in all of step {self.number}, which so has no gradient; "
                 f"have train_loader leave out batches without tokens"
             )
-        self.tokens = int(seen) if self._counts == {True} else 0
+        self.tokens = int(seen) if counted else 0
 
     def clip(self, stepped: list[Tensor], grad_clip: float | None) -> None:
         """Scale the gradients to a norm of at most grad_clip; with None, only see that they are finite."""
@@ -121,13 +124,13 @@ class Step:
 def _checked_count(n: Any) -> int:
     """The number of tokens that loss_fn returned."""
     try:
-        if int(n) == n >= 0:
+        if 0 <= n == int(n) <= MOST:
             return int(n)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         pass
     raise TypeError(
         f"Trainer: loss_fn returned {said(n)} as its number of tokens; return how many the mean is over, "
-        f"an integer of 0 or more"
+        f"an integer of 0 or more that float64 holds"
     )
 
 
