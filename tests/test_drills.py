@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -125,6 +126,11 @@ def test_without_a_command_all_drills_are_listed(capsys):
 def test_what_cannot_be_started_or_found_is_said(tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "work.txt").write_text("mine")
+    broken = ["{}", "{", "[]", "7", json.dumps({"name": QUICK, "file": "x.py", "hints": "1"})]
+    folders = [tmp_path / f"broken{i}" for i in range(len(broken))]
+    for place, text in zip(folders, broken, strict=True):
+        place.mkdir()
+        (place / "drill.json").write_text(text)
     for arguments, said in (
         (
             ["start", "softmax", str(tmp_path / "new")],
@@ -134,6 +140,8 @@ def test_what_cannot_be_started_or_found_is_said(tmp_path, capsys):
         (["start", QUICK, str(tmp_path / "full" / "work.txt")], "is there already; name a new folder"),
         (["check", str(tmp_path)], "holds no drill; go to the folder that `start` made, or name it"),
         (["hint", str(tmp_path)], "holds no drill"),
+        *((["check", str(broken)], "holds no drill; go to the folder that") for broken in folders),
+        *((["hint", str(broken)], "holds no drill; go to the folder that") for broken in folders),
     ):
         assert main(arguments) == 2
         assert said in capsys.readouterr().err

@@ -7,6 +7,7 @@ ours says.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -97,7 +98,7 @@ def hint(folder: Path) -> str:
     """The next hint of the drill in a folder; the last one again when there are no more."""
     told = _told(folder)
     hints = _drill(told["name"]).hints
-    n = min(told["hints"], len(hints) - 1)
+    n = min(max(0, told["hints"]), len(hints) - 1)
     replace_file(str(folder / "drill.json"), [json.dumps({**told, "hints": n + 1}).encode()])
     return f"hint {n + 1} of {len(hints)}: {hints[n]}"
 
@@ -151,8 +152,7 @@ def examine(drill: Drill, file: Path, timeout: float = 300, thorough: bool = Fal
     _, found, result = done.stdout.rpartition(password)
     if not found:
         return {"end": f"Python ended with {done.returncode}. {done.stderr[-1000:]}"}
-    wrong: dict[str, str] = json.loads(result)
-    return wrong
+    return dict(json.loads(result))
 
 
 def tests_of(drill: Drill) -> list[str]:
@@ -170,10 +170,10 @@ def _drill(name: str) -> Drill:
 
 
 def _told(folder: Path) -> dict[str, Any]:
-    path = folder / "drill.json"
-    if not path.exists():
-        raise ValueError(
-            f"drills: {folder.resolve()} holds no drill; go to the folder that `start` made, or name it"
-        )
-    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return told
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # unreadable, or holds something else
+        told: dict[str, Any] = json.loads((folder / "drill.json").read_text(encoding="utf-8"))
+        if [type(told[key]) for key in ("name", "file", "hints")] == [str, str, int]:
+            return told
+    raise ValueError(
+        f"drills: {folder.resolve()} holds no drill; go to the folder that `start` made, or name it"
+    )
