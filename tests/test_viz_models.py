@@ -181,6 +181,18 @@ def test_layers_that_differ_are_all_drawn() -> None:
     assert {"cluster_layers_0", "cluster_layers_1", "cluster_layers_2"} <= titles.keys()
 
 
+def test_source_and_target_of_two_lengths_are_drawn_and_where_they_cannot_be_the_error_says_how() -> None:
+    model = Transformer(TransformerConfig(9, 9, 8, 2, 1, 1, 16, dropout=0.0, max_len=12))
+    src, tgt = mt.tensor([[3, 4, 5, 6]]), mt.tensor([[1, 3, 4]])
+    assert "×d" in viz.draw(model, src, tgt).dot
+    with viz.recording():  # which module is at work is not known here
+        y = model(src, tgt)
+        with pytest.raises(
+            ValueError, match=r"axis n has .*; draw a module by draw\(module, inputs\), which"
+        ):
+            viz.draw(y)
+
+
 def test_a_layer_whose_result_is_used_elsewhere_too_is_drawn() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -103,7 +103,8 @@ class Shapes:
                 what = node.symbol or (node.op.name if node.op is not None else "a leaf")
                 raise ValueError(
                     f"draw: axis {name} has size {size} in {what} of shape {node.shape}, but "
-                    f"{self.sizes[name]} elsewhere; tag them differently, or draw with shapes='numeric'"
+                    f"{self.sizes[name]} elsewhere; draw a module by draw(module, inputs), which tells its "
+                    f"layers' axes apart, tag them differently, or draw with shapes='numeric'"
                 )
 
     def letter(self, axis: str) -> str:
