@@ -89,6 +89,10 @@ def work(options: Namespace) -> None:
     tokenizer = CharTokenizer(text)
     ids, cut = np.array(tokenizer.encode(text)), int(0.9 * len(text))
     train, valid = blocks(ids[:cut], options.block, 1), blocks(ids[cut:], options.block, options.block)
+    if options.batch > len(train):
+        raise ValueError(
+            f"--batch is {options.batch}, and the text has {len(train)} blocks; give at most these"
+        )
     mt.manual_seed(options.seed)
     sizes = options.block, tokenizer.vocab_size, options.layers, options.heads, options.width
     model = GPT(GPTConfig(*sizes, dropout=options.dropout, bias=False, init_std=options.init_std))

@@ -104,7 +104,7 @@ class Job:
             self.settle(options)
             work(options)
 
-        mendable = (ValueError, OSError, RuntimeError)
+        mendable = (ValueError, OSError, RuntimeError, MemoryError)
         return run(job, *needs, farewell=lambda: self._farewell(options), mendable=mendable)
 
     def _farewell(self, options: argparse.Namespace) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from job import run
 
-__all__ = ["COLOURS", "arguments", "new_figure", "run", "save"]
+__all__ = ["COLOURS", "arguments", "checked", "new_figure", "run", "save"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # Okabe & Ito 2008: told apart by all eyes
 STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
@@ -20,8 +20,18 @@ def arguments(doc: str, out: str) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of all that is random; default 0")
     parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for pictures; default {out}")
     parser.add_argument("--smoke", action="store_true", help="a few steps: does everything work?")
+    return checked(parser)
+
+
+def checked(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line's options; a seed or a folder that cannot be used is refused before anything runs."""
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+    if options.seed < 0:
+        parser.error(f"--seed is {options.seed}; give 0 or more")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {options.out} can be no folder ({error.strerror}); name another")
     return options
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from lesson import COLOURS, new_figure, run, save
+from lesson import COLOURS, checked, new_figure, run, save
 
 import microtensor as mt
 import microtensor.nn.functional as F
@@ -201,8 +201,7 @@ def main() -> int:
     add("--seed", type=int, default=0, help="of the models and the training data; default 0")
     add("--out", type=Path, default=Path("runs/tasks"), help="folder for the plot; default runs/tasks")
     add("--smoke", action="store_true", help="a few steps of each task: does everything work?")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+    options = checked(parser)
     tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
     results = {}
     for name in options.only or TASKS:

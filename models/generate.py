@@ -12,6 +12,8 @@ from models.draft import Draft, begin, evaluating
 
 __all__ = ["generate", "greedy_decode"]
 
+TINY = 1e-6  # the least temperature above 0: logits divided by less can leave float32
+
 
 def generate(
     model: Any,
@@ -37,8 +39,8 @@ def generate(
     fewer than max_len tokens.
 
     Shapes: idx (B, T) → (B, T + n) of a GPT, (B, n) of the encoder–decoder, n ≤ max_new_tokens
-    Raises: ValueError for an empty idx, a negative temperature, top_k < 1 or top_p outside (0, 1], and for
-    more tokens than the encoder–decoder has positions.
+    Raises: ValueError for an empty idx, a temperature below 0 or from 0 to TINY, top_k < 1 or top_p outside
+    (0, 1], and for more tokens than the encoder–decoder has positions.
     Source: nanoGPT's `generate`, with top_p, eos_id and a key/value cache. Differs: the model is put into
     evaluation mode meanwhile.
     """
@@ -86,6 +88,10 @@ def _check_sampling(n: int, temperature: float, top_k: int | None, top_p: float 
     if n < 0 or not 0 <= temperature < math.inf:
         raise ValueError(
             f"generate: max_new_tokens is {n}, temperature {temperature}; make them finite and at least 0"
+        )
+    if 0 < temperature < TINY:
+        raise ValueError(
+            f"generate: temperature is {temperature}; give 0, for the likeliest, or at least {TINY:g}"
         )
     if top_k is not None and top_k < 1:
         raise ValueError(f"generate: top_k is {top_k}; keep at least 1 token, or leave it out")

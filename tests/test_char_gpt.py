@@ -115,6 +115,8 @@ def test_the_loss_of_char_gpt_is_that_of_every_block_of_the_last_tenth(written):
         (["--text", "short.txt"], "the text has 9 characters; give 170 for --block 16"),
         (["--text", "text.txt", "--prompt", "B€"], "'€' at position 1 is not among the"),
         (["--text", "text.txt", "--temperature", "-1"], "temperature -1.0; make them finite"),
+        (["--text", "text.txt", "--temperature", "1e-320"], "1e-320; give 0, for the likeliest, or at least"),
+        (["--text", "text.txt", "--batch", "100000000"], "--batch is 100000000, and the text has "),
         (["--text", "text.txt", "--top_k", "0"], "top_k is 0; keep at least 1"),
         (["--text", "text.txt", "--length", "-1"], "max_new_tokens is -1"),
         (["--text", "text.txt", "--samples", "0"], "idx has shape (0,)"),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from microtensor.data import AdditionTask, StringTask
@@ -46,6 +49,35 @@ def test_a_lesson_runs_and_plots(name: str, tmp_path: Path) -> None:
     said = {"spiral": "of 600 test points right", "digits": "vision Transformer, ",
             "induction_heads": "layer 2, induction scores: "}  # fmt: skip
     assert said[name] in done.stdout
+
+
+@pytest.mark.parametrize("name", ["spiral", "tasks"])
+def test_a_seed_or_a_folder_that_cannot_be_used_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("babel")
+    (tmp_path / "file").write_text("mine")
+    for arguments, said in (
+        (["--seed", "-1"], "error: --seed is -1; give 0 or more"),
+        (["--out", "file"], "error: --out file can be no folder (File exists); name another"),
+        (["--out", "file/in"], "error: --out file/in can be no folder (Not a directory); name another"),
+    ):
+        done = run(name, *arguments, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.endswith(said + "\n")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_job_that_finds_no_memory_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    job = importlib.import_module("job")
+    monkeypatch.setattr(job, "tune_allocator", lambda: None)  # for the whole process
+    monkeypatch.setattr(sys, "argv", ["mine.py", "--out", str(tmp_path)])
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    assert job.Job("Mine.", "out", {}, {}).run(lambda options: np.empty(1 << 60, np.uint8)) == 1
+    assert re.fullmatch("mine: Unable to allocate .*\n", said.getvalue())
 
 
 @pytest.mark.parametrize("name", LESSONS)
