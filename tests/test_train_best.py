@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from fractions import Fraction
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from test_train import Killed, build, everything, loss_fn, weights_of
 
+import microtensor as mt
 from microtensor.train import load_checkpoint, plot_history
 
 
@@ -102,8 +104,45 @@ def test_best_names_a_number_as_evaluate_or_as_the_log_does(result, name):
 
 
 def test_a_best_that_evaluate_does_not_return_is_said_with_what_it_does(tmp_path):
-    trainer = build(eval_every=2, evaluate=lambda model: {"a": 1, "loss": 2}, best="c", checkpoint=tmp_path)
-    with pytest.raises(ValueError, match=r"best is 'c', but evaluate returned \['a', 'eval_loss'\]; give"):
+    common = {"eval_every": 2, "evaluate": lambda model: {"a": 1, "loss": 2}, "checkpoint": tmp_path}
+    trainer = build(best="c", **common)
+    said = r"best is 'c', but evaluate returned \['a', 'eval_loss'\]; give .*; '.*' holds step 2; go on with"
+    with pytest.raises(ValueError, match=said):
+        trainer.fit()
+    again = build(seed=9, best="a", **common)  # the steps before it are not lost
+    again.load()
+    assert (again.step, weights_of(again)) == (2, weights_of(trainer))
+    again.fit()
+    whole = build()
+    whole.fit()
+    assert everything(again) == everything(whole)
+    assert (again.best.value, again.best.step) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    "value", [np.array([1.0]), mt.ones(1, 1), np.float32(1), np.array(1), True, Fraction(1)], ids=repr
+)
+def test_a_number_of_evaluate_may_have_axes_of_one(value):
+    assert build(eval_every=12, evaluate=lambda model: {"a": value}).fit()[-1]["a"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({5: 1.0}, "the name int 5; let all names be strings"),
+        ({None: 1.0, "a": 2.0}, "the name NoneType None; let"),
+        (10**400, "int 1000*.* for 'evaluation'; return a number that a float holds"),
+        (np.ones(2), r"ndarray array\(\[1., 1.\]\) for"),
+        (np.array(["3"]), "ndarray .* for"),
+        ({"a": "3"}, "str '3' for 'a'"),
+        ({"a": mt.ones(2)}, r"a tensor of shape \(2,\) .*for 'a'"),
+        ({"a": 1j}, "complex 1j for 'a'"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_is_no_number_or_no_name_of_evaluate_is_said(result, said):
+    trainer = build(eval_every=1, evaluate=lambda model: result)
+    with pytest.raises(TypeError, match=f"Trainer: evaluate returned {said}"):
         trainer.fit()
 
 
@@ -120,6 +159,31 @@ def test_a_best_that_evaluate_does_not_return_is_said_with_what_it_does(tmp_path
 def test_what_makes_no_sense_is_refused_at_once(options, text):
     with pytest.raises(ValueError, match=text):
         build(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"eval_every": 1, "evaluate": len, "best": 5}, "best is int 5; give the string"),
+        ({"grad_clip": "x"}, "grad_clip is str 'x'; give a number"),
+        ({"grad_clip": mt.ones(2)}, r"grad_clip is a tensor of shape \(2,\) .*; give a number"),
+        ({"callbacks": [len, 3]}, "callbacks has int 3; give a function"),
+        ({"callbacks": len}, "callbacks is builtin_function_or_method .*; give a list"),
+        ({"loss_fn": None}, "loss_fn has NoneType None; give a function"),
+        ({"eval_every": 1, "evaluate": 3}, "evaluate has int 3; give a function"),
+        ({"wrap": lambda loader: None}, "train_loader is NoneType None; give what yields batches"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_is_of_another_type_is_refused_at_once(options, text):
+    with pytest.raises(TypeError, match=f"Trainer: {text}"):
+        build(**options)
+
+
+def test_callbacks_may_come_from_an_iterator():
+    seen = []
+    build(callbacks=(f for f in [lambda t: seen.append(t.step)]), max_steps=2).fit()
+    assert seen == [1, 2]
 
 
 # --- resumed ------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from microtensor.mode import no_grad
 from microtensor.nn import Module
 from microtensor.tensor import Tensor
@@ -29,18 +31,30 @@ def evaluated(model: Module, evaluate: Callable[[Any], Any]) -> dict[str, float]
         for module, training in modes:
             module.training = training
     named = result if isinstance(result, Mapping) else {"evaluation": result}
-    for name, value in named.items():
-        if not hasattr(value, "__float__") or (isinstance(value, Tensor) and value.numel() != 1):
-            raise TypeError(
-                f"Trainer: evaluate returned {said(value)} for {name!r}; return a number, or a dict of "
-                f"numbers by name"
-            )
+    for name in named:
+        if not isinstance(name, str):
+            raise TypeError(f"Trainer: evaluate returned the name {said(name)}; let all names be strings")
+    named = {name: _number(name, value) for name, value in named.items()}
     clear = {f"eval_{name}" if name in OWN_NAMES else name: value for name, value in named.items()}
     if len(clear) < len(named):
         raise ValueError(
             f"Trainer: two of evaluate's {sorted(named)} would have one name in the log; rename one"
         )
-    return {name: float(value) for name, value in clear.items()}
+    return clear
+
+
+def _number(name: str, value: Any) -> float:
+    """What evaluate returned as a float; a tensor or an array may have axes, but one element only."""
+    try:
+        single = value.item() if isinstance(value, Tensor | np.ndarray) else value
+        if hasattr(single, "__float__"):
+            return float(single)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise TypeError(
+        f"Trainer: evaluate returned {said(value)} for {name!r}; return a number that a float holds, or a "
+        f"dict of such numbers by name"
+    )
 
 
 class Best:
@@ -81,8 +95,13 @@ class Best:
         return None if self.name is None else {name: getattr(self, name) for name in STATE}
 
     def check_state_dict(self, path: str, state: Mapping[str, Any] | None) -> None:
-        """Raise ValueError if load_state_dict would go on from another number than ours."""
-        if state is not None and (state["name"], state["mode"]) != (self.name, self.mode):
+        """Raise ValueError if load_state_dict would go on from another number than ours.
+
+        A state that no evaluation has touched is of no number yet: its name may have been misspelt.
+        """
+        if state is None or (state["step"], state["since"]) == (0, 0):
+            return
+        if (state["name"], state["mode"]) != (self.name, self.mode):
             raise ValueError(
                 f"Trainer: {path!r} is of a run with best={state['name']!r}, best_mode={state['mode']!r}; "
                 f"give the same, or load its weights alone by load_checkpoint(path).restore(model)"

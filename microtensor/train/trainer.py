@@ -17,6 +17,7 @@ import numpy as np
 
 from microtensor.nn import Module
 from microtensor.train.allocator import peak_memory
+from microtensor.train.arguments import check_arguments, check_best, check_callables
 from microtensor.train.checkpoint import Checkpoint, check_checkpoint, save_checkpoint, state_digests
 from microtensor.train.evaluation import Best, best_state, evaluated
 from microtensor.train.files import explaining
@@ -101,15 +102,17 @@ class Trainer:
         counts = {"max_steps": max_steps, "accumulate": accumulate, "eval_every": eval_every, "keep": keep,
                   "checkpoint_every": checkpoint_every, "log_every": log_every,
                   "patience": patience}  # fmt: skip
-        _check(counts, grad_clip, eval_every, evaluate)
+        callbacks = tuple(callbacks) if isinstance(callbacks, Iterable) else callbacks
+        check_arguments(counts, grad_clip, train_loader)
+        check_callables(loss_fn, evaluate, eval_every, callbacks)
         self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
         self.train_loader, self.loss_fn, self.max_steps = train_loader, loss_fn, max_steps
         self.grad_clip, self.accumulate = grad_clip, accumulate
         self.eval_every, self.evaluate = eval_every, evaluate
         self.checkpoints = None if checkpoint is None else CheckpointFolder(checkpoint, keep)
         self.best = Best(best, best_mode, patience)
-        _check_best(self.best, evaluate, self.checkpoints)
-        self.checkpoint_every, self.callbacks, self.progress = checkpoint_every, tuple(callbacks), progress
+        check_best(self.best, evaluate, self.checkpoints)
+        self.checkpoint_every, self.callbacks, self.progress = checkpoint_every, callbacks, progress
         self.log, self.log_every = self._log_path(log), log_every
         self.generators, self.config = dict(generators or {}), config
         self.step = 0  # optimiser steps taken
@@ -259,12 +262,20 @@ class Trainer:
         result = self._evaluate() if due else {}
         if self._record_due(self.step):
             self._record(report, result)
-        if due and self.best.see(result, self.step) and self.checkpoints is not None:
+        if due and self._is_best(result) and self.checkpoints is not None:
             self._save(self.checkpoints, "best")
         for callback in self.callbacks:
             callback(self)
         if self.checkpoints is not None and self.checkpoint_every and self.step % self.checkpoint_every == 0:
             self.save()
+
+    def _is_best(self, result: dict[str, float]) -> bool:
+        try:
+            return self.best.see(result, self.step)
+        except ValueError as error:
+            if self.checkpoints is not None:
+                self.save()  # a misspelt name, known at the first evaluation only, costs no step
+            raise ValueError(f"{error}; {self._kept()}") from None
 
     def _evaluation_due(self, step: int) -> bool:
         return self.eval_every is not None and step % self.eval_every == 0
@@ -365,28 +376,3 @@ class Trainer:
         if self._saved is None:
             return "nothing is saved; fit() goes on in this process"
         return f"{self._saved!r} holds step {self._saved_step}; go on with resume()"
-
-
-def _check(counts: dict[str, int | None], grad_clip: Any, eval_every: Any, evaluate: Any) -> None:
-    for name, value in counts.items():
-        if value is None and name in ("eval_every", "keep", "checkpoint_every", "patience"):
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"Trainer: {name} is {value!r}; give an integer of 1 or more")
-    if grad_clip is not None and not grad_clip > 0:
-        raise ValueError(f"Trainer: grad_clip is {grad_clip}; make it more than 0, or None for no clipping")
-    if (eval_every is None) != (evaluate is None):
-        raise ValueError("Trainer: eval_every and evaluate need each other; give both or neither")
-
-
-def _check_best(best: Best, evaluate: Any, folder: CheckpointFolder | None) -> None:
-    if best.mode not in ("min", "max"):
-        raise ValueError(f'Trainer: best_mode is {best.mode!r}; give "min" or "max"')
-    if best.name is None and best.patience is not None:
-        raise ValueError(f"Trainer: patience {best.patience} for nothing; say best=, a number of evaluate")
-    if best.name is not None and evaluate is None:
-        raise ValueError(f"Trainer: best={best.name!r} is a number of evaluate; give evaluate and eval_every")
-    if best.name is not None and folder is not None and folder.single:
-        raise ValueError(
-            f"Trainer: {folder.path!r} is one file, and best keeps two; give checkpoint a folder"
-        )
