@@ -167,6 +167,7 @@ def test_the_main_example_on_two_ranks_is_that_of_one(tmp_path):
     done = mpirun(2, *job, "--out", "two", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("exact match on 50 held-out dates") == 1
+    assert done.stdout.count("go on with the same command and --resume") == 1
     logs = [
         (tmp_path / name / "log.jsonl").read_text(encoding="utf-8").splitlines() for name in ("one", "two")
     ]
