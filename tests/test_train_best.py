@@ -360,10 +360,42 @@ def test_what_cannot_be_drawn_is_said(tmp_path, monkeypatch):
             plot_history(nothing, tmp_path / "a.png")
     with pytest.raises(FileNotFoundError, match=r"no log '.*log\.jsonl'"):
         plot_history(tmp_path, tmp_path / "a.png")
+    said = r"plot_history: '.*none/a\.png' could not be written \(No such file or directory\); give a name in"
+    with pytest.raises(FileNotFoundError, match=said):
+        plot_history(one, tmp_path / "none" / "a.png")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match=r'matplotlib is missing; pip install "microtensor\[exam'):
         plot_history(one, tmp_path / "a.png")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "name", ["$\\frac$", "$", r"\$a$", "_x", "a_b^c", 5, None, "\ud800", "\0", "a\nb", "<&", ""], ids=ascii
+)
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_any_name_is_drawn_as_it_is(name, kind, tmp_path, monkeypatch):
+    shown, real = [], Figure.savefig
+
+    def savefig(self, *args, **options):
+        shown.extend(text.get_text() for text in self.axes[0].get_legend().get_texts())
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    plot_history([{"step": 1, name: 2.0}], tmp_path / f"a.{kind}")
+    assert shown == [str(name) if str(name).isprintable() else ascii(name)[1:-1]]
+    if kind == "svg":
+        ET.parse(tmp_path / "a.svg")
+
+
+def test_any_number_is_drawn_or_is_a_gap(tmp_path, curves):
+    large = 10**400
+    numbers = [np.float32(1), np.int64(2), Fraction(3), 10**30, -1e300, large, -large, 1e308, True, np.nan]
+    history = [{"step": np.int32(i), "a": n} for i, n in enumerate(numbers)] + [{"step": large, "a": 1}]
+    plot_history(history, tmp_path / "a.png")
+    assert curves == [[{"a": [[0, 1], [1, 2], [2, 3], [3, 1e30], [4, -1e300]]}]]
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "a": 2}\n{"step": 2, "a": 1' + "0" * 400 + "}\n")
+    plot_history(tmp_path, tmp_path / "b.png")
+    assert curves[1] == [{"a": [[1, 2]]}]
 
 
 def test_training_does_not_import_matplotlib():

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 from microtensor.train.evaluation import OWN_NAMES
-from microtensor.train.files import replace_file
+from microtensor.train.files import explaining, replace_file
 from microtensor.train.serialize import Path
 
 __all__ = ["plot_history"]
 
 FORMATS = ("png", "svg", "pdf")
+LARGEST = 1e300
 
 
 def plot_history(history: Path | Iterable[Mapping[str, Any]], path: Path) -> None:
@@ -25,7 +26,7 @@ def plot_history(history: Path | Iterable[Mapping[str, Any]], path: Path) -> Non
     are no records are left out, and so is what a run wrote after the step that it was later resumed from.
     Numbers of evaluate with "loss" in their names share the loss's axes. Needs matplotlib.
     Raises: ValueError for another suffix than .png, .svg, .pdf and without any record; FileNotFoundError for
-    no log; ModuleNotFoundError without matplotlib.
+    no log and for no folder of path; ModuleNotFoundError without matplotlib.
     Source: ours.
     """
     kind = os.path.splitext(os.fspath(path))[1].lower().removeprefix(".")
@@ -48,13 +49,17 @@ def plot_history(history: Path | Iterable[Mapping[str, Any]], path: Path) -> Non
         every = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
         for axes, names in zip(every, panels, strict=True):
             for name in names:
-                points = [(r["step"], r[name]) for r in records if _is_number(r.get(name))]
+                points = [(float(r["step"]), float(r[name])) for r in records if _is_number(r.get(name))]
                 axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 40 else None)
             axes.grid(alpha=0.3)
-            axes.legend()
+            legend = axes.legend(axes.lines, ["?"] * len(names))  # it would leave out names that begin with _
+            for text, name in zip(legend.get_texts(), names, strict=True):
+                text.set(text=_printable(str(name)), parse_math=False)
         every[-1].set_xlabel("step")
         figure.savefig(drawn, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    replace_file(os.fspath(path), [drawn.getvalue()])
+    name = os.fspath(path)
+    with explaining(f"plot_history: {name!r} could not be written", "give a name in a folder that exists"):
+        replace_file(name, [drawn.getvalue()])
 
 
 def _read(log: Path) -> list[Any]:
@@ -88,10 +93,19 @@ def _panels(records: list[Mapping[str, Any]]) -> list[list[str]]:
     """The names that share axes, from top to bottom."""
     names = list(dict.fromkeys(name for r in records for name, value in r.items() if _is_number(value)))
     others = [name for name in names if name not in OWN_NAMES]
-    losses = [name for name in ("loss", *others) if "loss" in name and name in names]
+    losses = [name for name in ("loss", *others) if "loss" in str(name) and name in names]
     single = [[name] for name in others if name not in losses]
     return [panel for panel in (losses, *single, ["lr"] if "lr" in names else []) if panel]
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it can be drawn: NumPy's are numbers, too; beyond LARGEST the scale of an axis overflows."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) <= LARGEST
+    except OverflowError:  # an integer of hundreds of digits
+        return False
+
+
+def _printable(name: str) -> str:
+    """The name with what no font has, a lone surrogate or a NUL, as Python writes it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

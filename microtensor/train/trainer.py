@@ -55,8 +55,9 @@ class Trainer:
     and `load` refuse one that holds another, and one that another process trains in (a lock file names it).
     generators: what the data or the model draws from beside the default generator and the loader's. config:
     stored with it. log: the file of one JSON line per `log_every` steps; if not given, log.jsonl in the
-    checkpoint folder, or NAME.jsonl beside NAME.safetensors. A record has the step, its loss, lr, grad_norm
-    (before clipping) and bytes_kept (for backward), tokens_per_second since the last one and peak_memory.
+    checkpoint folder, or NAME.jsonl beside NAME.safetensors; a file with other lines
+    is refused. A record has the step, its loss, lr, grad_norm (before clipping) and bytes_kept (for
+    backward), tokens_per_second since the last one and peak_memory.
 
     Ctrl-C and SIGTERM let the step in progress finish, write a checkpoint and raise `Stopped`, a
     KeyboardInterrupt that says how to go on; another one, a second or more later, stops at once, and the
@@ -68,8 +69,9 @@ class Trainer:
     by rows if it counts none. evaluate and callbacks run on every rank; one writes (`world.is_writer`). What
     one rank stops all stop. When one is gone, RuntimeError on the others says which.
 
-    Raises: ValueError for impossible numbers; RuntimeError when the loss or the gradient is not finite: it
-    names the step and, from running that step again with anomaly detection, the op and the line.
+    Raises: ValueError for impossible numbers; TypeError for what is no number or no function; RuntimeError
+    when the loss or the gradient is not finite: it names the step and, from running that step again with
+    anomaly detection, the op and the line.
     Source: ours; the loop of "Attention Is All You Need", §5, with what a resumed run needs.
     """
 
