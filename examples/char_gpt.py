@@ -35,14 +35,22 @@ add("--temperature", type=float, default=0.8, help="1 draws as learned, 0 the li
 add("--top_k", type=int, help="draw among the k likeliest characters only")
 
 
+def begun_with(options: Namespace) -> str:
+    """What the run that goes on was begun with, which the text given is not, and what to do."""
+    source = options.begun.get("text")
+    if options.text is None or str(options.text) == source:  # where it was, but no longer the same
+        kept = f"an earlier {source}" if source else "the documentation of another Python"
+        return f"{kept}; bring that back, or name another --out"
+    return f"{source or 'the documentation of Python'}; leave --text out, or name another --out"
+
+
 def text_of(options: Namespace) -> tuple[str, dict[str, str]]:
     """The text, and what checkpoints keep of it: its file ("": this Python's documentation) and checksum."""
     source = str(options.text or options.begun.get("text", ""))
     text = read_text(source) if source else python_docs()
     kept = {"text": source, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     if options.resume and kept["sha256"] != options.begun.get("sha256"):
-        begun = options.begun.get("text") or "the documentation of another Python"
-        raise ValueError(f"--resume: {options.out} was begun with another text, {begun}; --text that one")
+        raise ValueError(f"--resume: {options.out} was begun with {begun_with(options)}")
     least = 10 * (options.block + 1)  # the last tenth must have a block, and what comes after it
     if len(text) < least:
         raise ValueError(f"the text has {len(text)} characters; give {least} for --block {options.block}")

@@ -85,10 +85,10 @@ def _write(draft: Draft, choose: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _check_sampling(n: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
-    if n < 0 or not 0 <= temperature < math.inf:
-        raise ValueError(
-            f"generate: max_new_tokens is {n}, temperature {temperature}; make them finite and at least 0"
-        )
+    if n < 0:
+        raise ValueError(f"generate: max_new_tokens is {n}; make it 0 or more")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"generate: temperature is {temperature}; make it 0 or more, and finite")
     if 0 < temperature < TINY:
         raise ValueError(
             f"generate: temperature is {temperature}; give 0, for the likeliest, or at least {TINY:g}"

@@ -47,6 +47,20 @@ def test_char_gpt_learns_from_the_documentation_of_python_and_writes(tmp_path):
     assert done.stdout.count("-" * 80 + "\n") == 3  # around two samples
     names = {path.name for path in (tmp_path / "runs" / "chars-smoke").iterdir()}
     assert {"log.jsonl", "step-00000020.safetensors"} <= names
+    run = tmp_path / "runs" / "chars-smoke"
+    _, _, stderr = char_gpt("--resume", "--out", run, "--text", ROOT / "README.md")
+    assert f"{run} was begun with the documentation of Python; leave --text out" in stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--text", "mine.txt"]])
+def test_a_text_that_changed_is_named(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.txt").write_text(TEXT, encoding="utf-8")
+    assert char_gpt("--smoke", "--steps", 1, "--length", 1, "--text", "mine.txt", "--out", "run")[0] == 0
+    Path("mine.txt").write_text(TEXT + "!", encoding="utf-8")
+    status, _, stderr = char_gpt("--resume", "--out", "run", *arguments)
+    assert status == 1
+    assert "run was begun with an earlier mine.txt; bring that back, or name another --out" in stderr
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +128,7 @@ def test_the_loss_of_char_gpt_is_that_of_every_block_of_the_last_tenth(written):
         (["--text", "broken.txt"], "is not UTF-8 (byte 0xff: invalid start byte); convert it"),
         (["--text", "short.txt"], "the text has 9 characters; give 170 for --block 16"),
         (["--text", "text.txt", "--prompt", "B€"], "'€' at position 1 is not among the"),
-        (["--text", "text.txt", "--temperature", "-1"], "temperature -1.0; make them finite"),
+        (["--text", "text.txt", "--temperature", "-1"], "generate: temperature is -1.0; make it 0 or more"),
         (["--text", "text.txt", "--temperature", "1e-320"], "1e-320; give 0, for the likeliest, or at least"),
         (["--text", "text.txt", "--batch", "100000000"], "--batch is 100000000, and the text has "),
         (["--text", "text.txt", "--top_k", "0"], "top_k is 0; keep at least 1"),
@@ -125,7 +139,10 @@ def test_the_loss_of_char_gpt_is_that_of_every_block_of_the_last_tenth(written):
         (["--text", "text.txt", "--dropout", "1.5"], "1.5"),
         (["--text", "text.txt", "--init_std", "-1"], "GPT: init_std is -1.0; make it 0 or more"),
         (["--text", "text.txt", "--lr", "-1"], "lr is -1.0; make it 0 or more"),
-        (["--resume", "--out", "run", "--text", "other.txt"], "was begun with another text, "),
+        (
+            ["--resume", "--out", "run", "--text", "other.txt"],
+            ".txt; leave --text out, or name another --out",
+        ),
         (["--resume", "--out", "run", "--width", "64"], "has 32; leave --width out"),
         (["--resume", "--out", "run", "--dropout", "0"], "has 0.1; leave --dropout out"),
         (["--resume", "--out", "run", "--prompt", "%"], "'%' at position 0 is not among the"),

@@ -157,8 +157,8 @@ def test_a_row_that_has_ended_stays_so_and_modes_come_back():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        ({"temperature": -1.0}, r"^generate: temperature is -1.0; make it 0 or more"),
         ({"temperature": 1e-320}, r"generate: temperature is 1e-320; give 0, .*, or at least 1e-06"),
-        ({"temperature": -1.0}, r"generate: max_new_tokens is 3, temperature -1.0; "),
         ({"top_k": 0}, r"generate: top_k is 0; "),
         ({"top_p": 1.5}, r"generate: top_p is 1.5; "),
         ({"idx": mt.zeros(1, 0, dtype=mt.long)}, r"generate: idx has shape \(1, 0\); "),
