@@ -16,6 +16,7 @@ import datetime
 import os
 import sys
 import time
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from job import Job
 import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import viz
-from microtensor.data import BOS, EOS, PAD, DataLoader, DateCorpus, PairBatches
+from microtensor.data import BOS, EOS, PAD, DataLoader, DateCorpus, PairBatches, normalize
 from microtensor.optim import Adam
 from microtensor.optim.lr_scheduler import LambdaLR, noam
 from microtensor.train import Trainer, plot_history
@@ -182,6 +183,12 @@ def make_trainer(options: argparse.Namespace, corpus: DateCorpus, n_test: int) -
 def run(options: argparse.Namespace) -> None:
     corpus = DateCorpus(n_test=1000)
     for text in options.text:
+        if unseen := [c for c in normalize(text) if c not in corpus.characters]:
+            named = f"{unseen[0]!r} ({unicodedata.name(unseen[0], 'without a name')})"
+            raise ValueError(
+                f"--text {text!r}: {named} is in no date that the model has seen; "
+                "write it as the locale does, capitals and all: '3 mars 1998'"
+            )
         if not 0 < len(corpus.encode(text)) < MAX_LENGTH:
             raise ValueError(
                 f"--text {text!r} has {len(corpus.encode(text))} characters; give 1 to {MAX_LENGTH - 1}"
@@ -205,13 +212,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def show(model: Transformer, corpus: DateCorpus, options: argparse.Namespace) -> None:
-    """Ten translations, the user's own, the attention map, the graph of the layer, and the curves."""
-    pairs = corpus.test_pairs()[:10]
+    """Ten translations, or else the user's own, the attention map, the graph of the layer, and the curves."""
+    pairs = [] if options.text else corpus.test_pairs()[:10]
     for pair, found in zip(pairs, translate(model, corpus, [p.source for p in pairs]), strict=True):
         mark = "right" if found == pair.target else f"WRONG, {pair.target}"
         print(f"  {found:<10}  {mark:<17}  {pair.locale}  {pair.source}")
-    for text, found in zip(options.text, translate(model, corpus, options.text), strict=True):
-        print(f"  {text!r} is read as {found}{'' if is_date(found) else ' (no day of the calendar)'}")
     text = options.text[0] if options.text else "mercredi 4 mars 1998"
     heat_map, graph = options.out / "cross_attention.png", options.out / "attention_layer.svg"
     attention_map(model, corpus, text, heat_map)
@@ -222,6 +227,8 @@ def show(model: Transformer, corpus: DateCorpus, options: argparse.Namespace) ->
     print(f"loss and exact match:  {curves}")
     print(f"attention to the date: {heat_map}")
     print(f"graph of that layer:   {graph}")
+    for text, found in zip(options.text, translate(model, corpus, options.text), strict=True):
+        print(f"{text!r} is read as {found}{'' if is_date(found) else ' (no day of the calendar)'}")
 
 
 def is_date(text: str) -> bool:
