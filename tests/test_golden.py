@@ -195,8 +195,12 @@ def test_without_a_module_the_cases_are_listed(capsys):
 
 def test_what_cannot_be_checked_is_said(tmp_path, capsys):
     for arguments, said in (
-        (["no_such_module"], "No module named 'no_such_module'"),
-        ([str(tmp_path / "none.py")], "there is no file"),
+        (["no_such_module"], "golden: there is no no_such_module; give the path of a .py file, or a"),
+        (
+            ["json.no_such_module"],
+            "golden: 'json.no_such_module' cannot be imported: ModuleNotFoundError: No module",
+        ),
+        ([str(tmp_path / "none.py")], "none.py; give the path of a .py file"),
         (
             [str(GOLDEN / "with_microtensor.py"), "sotfmax"],
             "golden: there is no sotfmax; the cases: attention,",

@@ -44,11 +44,11 @@ def load(name: str) -> Any:
 
     Raises: ImportError saying what could not be imported.
     """
-    if not name.endswith(".py"):
+    if not name.endswith(".py") and importlib.util.find_spec(name.partition(".")[0]):
         return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(Path(name).stem, name)
     if spec is None or spec.loader is None or not Path(name).exists():
-        raise ImportError(f"golden: there is no file {name}; give a module's name, or the path of its file")
+        raise ImportError(f"golden: there is no {name}; give the path of a .py file, or a module's name")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
