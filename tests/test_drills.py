@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -81,6 +82,19 @@ def test_what_is_only_in_the_repository_is_said_to_be(monkeypatch, tmp_path):
 
 def symptom(folder):
     return subprocess.run([sys.executable, "symptom.py"], cwd=folder, capture_output=True, text=True)
+
+
+def test_no_linter_takes_the_first_import_of_a_symptom_away(tmp_path):
+    for name in DRILLS:
+        start(name, tmp_path / name)
+        code = (tmp_path / name / "symptom.py").read_text(encoding="utf-8")
+        assert re.search(r"^import overlay  # noqa: F401  # ", code, re.MULTILINE)
+        tree = ast.parse(code)
+        named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                bound = {(a.asname or a.name).partition(".")[0] for a in node.names}
+                assert bound - {"overlay"} <= named, f"{name}: unused"
 
 
 def test_a_drill_is_started_shown_mended_and_explained(tmp_path, capsys):

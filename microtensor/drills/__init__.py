@@ -83,7 +83,7 @@ def start(name: str, folder: Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"drills: {folder} is there already; name a new folder, or remove it")
     own = Path(drill.file).name
-    head = f'"""{drill.title}"""\n\nimport overlay  # {drill.module} is now the {own} beside this file\n\n'
+    head = f'"""{drill.title}"""\n\nimport overlay  # noqa: F401  # {drill.module} is now the {own} here\n\n'
     told = {"name": name, "path": PATH, "module": drill.module, "file": own, "hints": 0}
     files = {own: drill.spoiled(), "symptom.py": head + drill.symptom}
     files["overlay.py"] = (HERE / "overlay.py").read_text(encoding="utf-8")
