@@ -13,7 +13,7 @@ from microtensor.viz.drawing import CHOICES, Drawing
 
 __all__ = ["beam_tree"]
 
-LEGEND = "at an arrow: log p of the token; in a box: log P of the text so far; bold: found; dashed: not kept"
+LEGEND = "first number: log p of the token; Σ: log P of the text so far; bold: found; dashed: not kept"
 
 
 def beam_tree(
@@ -116,7 +116,7 @@ class _Tree:
             f'  node [shape=box, style="rounded,filled", fontname="{style.FONT}", fontsize={style.BIG}, '
             f'fontcolor="{theme.text}", margin="0.08,0.035", height=0.28, width=0.3];'
         )
-        yield f"  edge [{small}, arrowsize=0.6];"
+        yield "  edge [arrowsize=0.6];"
         yield f'  start [id="node-start", label="start", color="{stroke}", fillcolor="{fill}"];'
         for i in self.mine:
             yield self._node(i, theme)
@@ -136,7 +136,7 @@ class _Tree:
         text = [
             f"<B>{symbols.escape(self._name(i))}</B>" if kind == "found" else symbols.escape(self._name(i))
         ]
-        text.append(_small(_number(node.log_prob), theme))
+        text.append(_small(f"{_number(node.log_p)}, Σ {_number(node.log_prob)}", theme))
         if node.rank:
             text.append(_small(f"{node.rank}. score {_number(node.score)}", theme))
         said = " ".join(self._name(j) for j in self._path(i))
@@ -153,7 +153,7 @@ class _Tree:
         colour = {"found": theme.kinds["Q"].stroke, "kept": theme.text, "pruned": theme.rule}[kind]
         look = {"found": "penwidth=2", "kept": "penwidth=1", "pruned": "style=dashed"}[kind]
         look = f'id="edge-n{i}", class="{kind}", color="{colour}", {look}'
-        return f'  {tail} -> n{i} [{look}, label=" {_number(node.log_p)}"];'
+        return f"  {tail} -> n{i} [{look}];"
 
 
 def _number(x: float) -> str:
