@@ -1,7 +1,8 @@
 """What data-parallel training gives: measured with the ranks that there are, by a model with up to 64.
 
+    python tools/parallel_model.py                               # a step, and the model's table: a minute
+    python tools/parallel_model.py --alpha 5e-6 --beta 6e9       # the same for another network
     mpirun --bind-to none -n 2 python tools/parallel_model.py    # measured: a step, communication, α and β
-    python tools/parallel_model.py --alpha 25e-6 --beta 1.2e9    # the model, with those of a network
 
 A step of the encoder–decoder of `examples/translate_dates.py` with 64 sources of 30 tokens, and Adam:
 
@@ -121,14 +122,16 @@ def model(job: Job, steps: int, alpha: float, beta: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40, help="of each kind, whose median is taken")
-    parser.add_argument("--alpha", type=float, help="seconds that a sum over two ranks takes to start")
-    parser.add_argument("--beta", type=float, help="bytes a second between two ranks")
+    parser.add_argument(
+        "--alpha", type=float, default=25e-6, help="seconds to start a sum over two ranks; default 25e-6"
+    )
+    parser.add_argument("--beta", type=float, default=1.2e9, help="bytes a second between two; default 1.2e9")
     options = parser.parse_args()
     train.tune_allocator()
-    if options.alpha is None or options.beta is None:
-        measure(Job(), options.steps)
-    else:
-        model(Job(), options.steps, options.alpha, options.beta)
+    job = Job()
+    measure(job, options.steps)
+    if train.world().size == 1:  # the model's steps are of one rank
+        model(job, options.steps, options.alpha, options.beta)
 
 
 if __name__ == "__main__":
