@@ -60,8 +60,8 @@ def fit(model: nn.Module, data: TensorDataset, steps: int) -> None:
 
 
 def plot(wrong: dict[str, list[tuple[mt.Tensor, ...]]], path: Path) -> None:
-    """The first eight digits that each model misreads: what was meant, and what it says."""
-    figure, axes = new_figure(8, len(wrong), width=1.1, height=1.7)
+    """The first eight digits, at most, that each model misreads: what was meant, and what it says."""
+    figure, axes = new_figure(min(8, max(5, *map(len, wrong.values()))), len(wrong), width=1.1, height=1.7)
     figure.suptitle("test digits that are misread\n", fontsize=11)  # and a line for the first row's title
     for row, (title, mistakes) in zip(axes, wrong.items(), strict=True):
         row[0].text(-0.5, -2.2, title, fontsize=10, in_layout=False)  # or it would widen the column

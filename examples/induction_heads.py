@@ -83,6 +83,7 @@ def main() -> None:
     maps = viz.attention([A[:1] for A in weights], tokens, title="a sequence that is said twice")
     for suffix in ("svg", "png"):
         maps.save(options.out / f"attention.{suffix}")
+    print(f"plotted {options.out / 'attention'}.png, .svg")
     figure, axes = new_figure()
     for name, colour, marker in (("first", COLOURS[1], "s"), ("second", COLOURS[0], "o")):
         points = [(record["step"], record[name]) for record in history if name in record]

@@ -309,7 +309,9 @@ def main(arguments: list[str] | None = None) -> None:
         result = experiment()
         name = experiment.__name__
         print(f"{name}\n" + "\n".join(f"  {key}: {shown(value)}" for key, value in result.numbers.items()))
-        picture(result, name.replace("_", " "), options.out / f"{name}.png")
+        path = options.out / f"{name}.png"
+        picture(result, name.replace("_", " "), path)
+        print(f"  plotted {path}")
 
 
 if __name__ == "__main__":

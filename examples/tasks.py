@@ -10,7 +10,6 @@ share of held-out items, none of which was trained on, that are answered without
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from lesson import COLOURS, checked, new_figure, run, save
+from lesson import COLOURS, arguments, new_figure, run, save
 
 import microtensor as mt
 import microtensor.nn.functional as F
@@ -195,13 +194,7 @@ def plot(results: dict[str, Result], path: Path) -> None:
 
 def main() -> int:
     """0 if every task reaches its accuracy, else 1. A smoke run is too short to reach any, and gives 0."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("--only", action="append", choices=list(TASKS), help="train this task; may be given more than once")
-    add("--seed", type=int, default=0, help="of the models and the training data; default 0")
-    add("--out", type=Path, default=Path("runs/tasks"), help="folder for the plot; default runs/tasks")
-    add("--smoke", action="store_true", help="a few steps of each task: does everything work?")
-    options = checked(parser)
+    options = arguments(__doc__, "runs/tasks", only=TASKS)
     tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
     results = {}
     for name in options.only or TASKS:
@@ -209,7 +202,7 @@ def main() -> int:
         steps, n_test = (5, 20) if options.smoke else (TASKS[name].steps, 1000)
         results[name] = train(TASKS[name], options.seed, steps, n_test)
     print(f"\n{table(results)}")
-    plot(results, options.out / "curves")
+    plot(results, options.out / "-".join(["curves", *options.only]))
     passed = all(result.accuracy >= TASKS[name].accuracy for name, result in results.items())
     return 0 if passed or options.smoke else 1
 
