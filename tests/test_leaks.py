@@ -20,7 +20,7 @@ LEAKS = {
     "the ops declared outside microtensor": "op('leak')(abs)",
     "the environment": "os.environ['LEAK'] = '1'",
     "what NumPy does about inf and NaN": "np.seterr(all='ignore')",
-    "the handler of Ctrl-C": "signal.signal(signal.SIGINT, signal.SIG_IGN)",
+    "the handlers of Ctrl-C and SIGTERM": "signal.signal(signal.SIGINT, signal.SIG_IGN)",
     "the current directory": "os.chdir('/')",
     "files in the current directory": "open('left', 'w').close()",
     "running threads": "threading.Thread(target=time.sleep, args=(5,), daemon=True).start()",
