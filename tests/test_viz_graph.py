@@ -407,7 +407,8 @@ def test_a_shared_layer_and_layers_of_one_kind_stay_apart() -> None:
 
 def test_every_op_of_the_registry_can_be_printed() -> None:
     for op in engine.registry.values():
-        if op.vjp_function is None or op.samples_function is None:
+        ours = op.__module__.startswith("microtensor.")  # others are those of README and of tests
+        if op.vjp_function is None or op.samples_function is None or not ours:
             continue
         args, params = next(iter(op.samples_function(np.random.default_rng(0))))
         args = [mt.tensor(a) if isinstance(a, np.ndarray) else a for a in args]
