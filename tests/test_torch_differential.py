@@ -809,6 +809,11 @@ def of_nothing(made: Program) -> bool:
     return any(isinstance(given, Input) and 0 in given.shape for given in made.args)
 
 
+def of_empty_vectors(made: Program) -> bool:
+    """Has every piece the shape (0,)?"""
+    return all(piece.shape == (0,) for piece in made.args[0])
+
+
 def of_hardly_anything(made: Program) -> bool:
     """Is there an axis of length 0 or 1?"""
     return any(isinstance(given, Input) and min(given.shape, default=1) < 2 for given in made.args)
@@ -839,6 +844,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("atan2", "derivative 2 .*torch has .*nan", "near the origin", at_the_origin),
     ("(add)?bmm|baddbmm|addmm", "dtypes .* differ", "does not look", of_nothing),
     ("bernoulli", "give probabilities", "does not look", of_nothing),
+    ("cat", "dim .* is out of range", "does not look", of_empty_vectors),
     ("einsum", "dtypes .* differ", "does not look", of_hardly_anything),
     (
         "exponential|normal|uniform|randn?_like",
