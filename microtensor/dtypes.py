@@ -137,7 +137,7 @@ def as_array(data: Any, dtype: DType | None = None, who: str = "tensor") -> np.n
 def _refuse_cut(who: str, array: np.ndarray[Any, Any], dtype: DType) -> None:
     for end in (array.min(), array.max()):
         if not np.iinfo(dtype).min <= end <= np.iinfo(dtype).max:
-            raise ValueError(f"{who}: {dtype} cannot hold {end}; choose a wider dtype")
+            raise ValueError(f"{who}: {dtype} cannot hold {end}; choose a wider or floating dtype")
 
 
 def _holds_arrays(data: Any) -> bool:

@@ -6,6 +6,7 @@ Nothing of NumPy's or Python's own comes through, and no result is of a dtype th
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,6 +29,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "full_like": (lambda: mt.full_like(BYTES, -1), ValueError, "full_like: uint8 cannot hold -1"),
     "new_full": (lambda: BYTES.new_full((2,), 300), ValueError, "new_full: uint8 cannot hold 300"),
     "fill_": (lambda: BYTES.clone().fill_(300), ValueError, "fill_: uint8 cannot hold 300"),
+    "fill_, axis": (lambda: X.clone().fill_(X[:1]), ValueError, r"fill_: value has shape \(1,\)"),
+    "fill_, list": (lambda: X.clone().fill_([5.0]), TypeError, r"fill_: \[5.0\] is no number"),
+    "fill_, gradient": (
+        lambda: BYTES.clone().fill_(mt.tensor(5.0, requires_grad=True)),
+        RuntimeError,
+        "fill_: uint8 carries no gradient to value",
+    ),
+    "masked_fill, inf": (
+        lambda: IDS.masked_fill(MASK, -math.inf),
+        ValueError,
+        "masked_fill: int64 cannot hold -inf",
+    ),
     "index_fill": (
         lambda: BYTES.index_fill(0, IDS[:1], 300),
         ValueError,

@@ -19,6 +19,7 @@ __all__ = [
     "as_axis",
     "as_axis_of",
     "as_choice",
+    "as_fill",
     "as_index",
     "as_integer",
     "as_lengths",
@@ -223,17 +224,20 @@ def refuse_empty(who: str, tensor: Any, dim: Any) -> None:
         )
 
 
-def refuse_lost_gradient(who: str, dtype: dtypes.DType, value: Any) -> None:
-    """A value that needs a gradient gets none from integers that it fills."""
-    if value.requires_grad and not dtypes.floating(dtype):
-        raise RuntimeError(f"{who}: {dtype} carries no gradient to value; use value.item()")
-
-
 def as_operand(value: Any, dtype: dtypes.DType, who: str = "tensor") -> Any:
     """A tensor as it is; anything else as a tensor of dtype, which must be able to hold it."""
     if isinstance(value, engine.Tensor):
         return value
     return engine.make(dtypes.as_array(value, dtype, who), None, None)
+
+
+def as_fill(who: str, value: Any, dtype: dtypes.DType) -> Any:
+    """What fills places: one number, as a 0-d tensor of dtype; a gradient of it must have a way back."""
+    if not isinstance(value, engine.Tensor) or value.ndim or not value.requires_grad:
+        return as_operand(as_number(who, value), dtype, who)
+    if not dtypes.floating(dtype):
+        raise RuntimeError(f"{who}: {dtype} carries no gradient to value; use value.item()")
+    return value.to(dtype)
 
 
 def as_choice(who: str, value: Any) -> Any:

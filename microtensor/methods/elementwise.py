@@ -11,13 +11,13 @@ import numpy as np
 from microtensor import dtypes, engine, ops
 from microtensor.methods.arguments import (
     as_choice,
+    as_fill,
     as_integer,
     as_mask,
     as_number,
     as_operand,
     as_tensors,
     broadcast,
-    refuse_lost_gradient,
 )
 from microtensor.operators import operator
 
@@ -306,15 +306,10 @@ class Elementwise:
         Source: torch.masked_fill.
         """
         mask = as_mask("masked_fill", mask)
-        if isinstance(value, engine.Tensor) and value.requires_grad and not value.ndim:
-            refuse_lost_gradient("masked_fill", self.dtype, value)
-            return ops.where(mask, value.to(self.dtype), self)
-        value = as_number("masked_fill", value)
-        if self.dtype.kind in "iu" and not np.iinfo(self.dtype).min <= value <= np.iinfo(self.dtype).max:
-            raise ValueError(
-                f"masked_fill: {self.dtype} cannot hold {value}; convert the tensor with .float()"
-            )
-        return ops.masked_fill(self, mask, value=value)
+        value = as_fill("masked_fill", value, self.dtype)
+        if value.requires_grad:
+            return ops.where(mask, value, self)
+        return ops.masked_fill(self, mask, value=value.item())
 
     def equal(self: Any, other: Tensor) -> bool:
         """Have both the same shape and the same elements?

@@ -9,6 +9,7 @@ import numpy as np
 from microtensor import engine, ops
 from microtensor.methods.arguments import (
     as_axis,
+    as_fill,
     as_index,
     as_integer,
     as_mask,
@@ -16,7 +17,6 @@ from microtensor.methods.arguments import (
     as_operand,
     as_tensors,
     broadcast,
-    refuse_lost_gradient,
 )
 
 if TYPE_CHECKING:
@@ -102,15 +102,11 @@ class Indexing:
         """
         if not self.ndim:
             return self.reshape(1).index_fill(dim, index, value).reshape(())
-        if not isinstance(value, engine.Tensor):
-            value = as_operand(as_number("index_fill", value), self.dtype, "index_fill")
-        if value.ndim:
-            raise ValueError(f"index_fill: value has shape {value.shape}; give one number")
-        refuse_lost_gradient("index_fill", self.dtype, value)
+        value = as_fill("index_fill", value, self.dtype)
         chosen = np.zeros(self.shape, bool)
         # each once, however often it is named
         chosen[_slices("index_fill", self, dim, index, wrap=True)] = True
-        return ops.where(engine.make(chosen, None, None), value.to(self.dtype), self)
+        return ops.where(engine.make(chosen, None, None), value, self)
 
     def index_add(self: Any, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
         """A copy with alpha · source[…, i, …] added to the slice index[i] along dim; repeated ones add up.

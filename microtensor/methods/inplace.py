@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import dtypes, engine, memory, ops
-from microtensor.methods.arguments import as_operand
+from microtensor.methods.arguments import as_fill, as_operand
 from microtensor.mode import mode
 from microtensor.place import mark_changed
 
@@ -131,10 +131,10 @@ class InPlace:
         """Every element ← value, in place.
 
         Shapes: any, value () → x itself
-        Raises: as `copy_`.
-        Source: torch.Tensor.fill_. Differs: value may be any tensor that broadcasts.
+        Raises: as `copy_`; ValueError for more than one number.
+        Source: torch.Tensor.fill_.
         """
-        return self._assign("fill_", Ellipsis, value)
+        return self._assign("fill_", Ellipsis, as_fill("fill_", value, self.dtype))
 
     def zero_(self: Any) -> Tensor:
         """Every element ← 0, in place.
