@@ -835,7 +835,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("index_(copy|fill)|take_along_dim", "Expected a long|Expected dtype int64|should be Long", "no kernel"),
     (
         "gather|scatter.*|index_.*",
-        r"(index|source) is (bool|uint8|float)|index \(.*\b0\b.*\) for|is outside 0 … -1;",
+        r"(index|source) is (bool|uint8|float)|index \(.*\b0\b.*\) (for|is longer)|is outside 0 … -1;",
         "does not look",
         of_nothing,
     ),
