@@ -1,0 +1,79 @@
+"""Runs the lessons, one after the other, and says what each took; or makes notebooks of them and runs those.
+
+    python examples/lessons/run.py                       # all; 05 or 05 07 for some
+    python examples/lessons/run.py --notebooks notebooks # notebooks/01_tensor.ipynb …, with results
+
+Each has a process of its own. One that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LESSONS = sorted(Path(__file__).resolve().parent.glob("[0-9][0-9]_*.py"))
+
+
+def run_script(path: Path) -> bool:
+    """Did it end without an error? What it prints is seen at once."""
+    return subprocess.run([sys.executable, str(path)]).returncode == 0
+
+
+def run_notebook(path: Path, folder: Path) -> bool:
+    """Did its notebook run without an error? It is written either way, with what its cells showed."""
+    import jupytext  # of the extra `lessons`
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    from microtensor.train.files import replace_file
+
+    notebook, failed = jupytext.read(path), None
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    try:
+        NotebookClient(notebook, timeout=None).execute()
+    except CellExecutionError as error:
+        failed = error
+    target = folder / f"{path.stem}.ipynb"
+    replace_file(str(target), [nbformat.writes(notebook).encode()])
+    print(f"wrote {target}" if failed is None else f"{target}: {failed}")
+    return failed is None
+
+
+def main() -> int:
+    """The exit status: 0 if every lesson holds what it claims."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("numbers", nargs="*", metavar="NN", help="of the lessons to run; default all")
+    parser.add_argument("--smoke", action="store_true", help="short trainings, weaker claims: does all work?")
+    parser.add_argument("--notebooks", type=Path, metavar="FOLDER", help="make notebooks there, and run them")
+    options = parser.parse_args()
+    known = {path.name[:2]: path for path in LESSONS}
+    if unknown := [number for number in options.numbers if number not in known]:
+        parser.error(f"there is no lesson {', '.join(unknown)}; choose among {', '.join(known)}")
+    if options.smoke:
+        os.environ["LESSON_SMOKE"] = "1"
+    if options.notebooks is not None:
+        options.notebooks.mkdir(parents=True, exist_ok=True)
+    failed, started = [], time.perf_counter()
+    for path in [known[number] for number in options.numbers] or LESSONS:
+        print(f"== {path.stem}", flush=True)
+        begun = time.perf_counter()
+        if not (run_notebook(path, options.notebooks) if options.notebooks else run_script(path)):
+            failed.append(path.stem)
+        print(f"== {path.stem}: {time.perf_counter() - begun:.1f} s\n", flush=True)
+    verdict = f"failed: {', '.join(failed)}" if failed else "all hold"
+    print(f"{time.perf_counter() - started:.0f} s; {verdict}")
+    return min(len(failed), 1)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ModuleNotFoundError as error:
+        sys.exit(f'run: {error}; pip install -e ".[lessons]"')

@@ -1,0 +1,198 @@
+"""The lessons as their readers meet them: short, of one form, naming what exists; and they run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import microtensor as mt
+import models
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN = ROOT / "examples" / "lessons" / "run.py"
+LESSONS = sorted(RUN.parent.glob("[0-9][0-9]_*.py"))
+MAY_IMPORT = {*sys.stdlib_module_names, "microtensor", "models", "numpy"}
+lessons = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+
+
+def cells(path: Path) -> list[tuple[str, str]]:
+    """(marker, text) of each cell; the text of a markdown cell is without its #."""
+    text = path.read_text(encoding="utf-8")
+    before, *parts = re.split(r"^(# %%.*)\n", text, flags=re.MULTILINE)
+    assert before == "", "the first line begins the first cell"
+    found = []
+    for marker, body in zip(parts[::2], parts[1::2], strict=True):
+        assert marker in ("# %%", "# %% [markdown]")
+        body = body.strip("\n")
+        assert body, "an empty cell"
+        if marker == "# %% [markdown]":
+            assert all(re.match("#( |$)", line) for line in body.splitlines()), "code in a cell of text"
+            body = re.sub("^# ?", "", body, flags=re.MULTILINE)
+        found.append((marker, body))
+    return found
+
+
+def texts(path: Path) -> list[str]:
+    return [text for marker, text in cells(path) if marker == "# %% [markdown]"]
+
+
+def codes(path: Path) -> list[str]:
+    return [text for marker, text in cells(path) if marker == "# %%"]
+
+
+def asserts(statement: ast.AST) -> bool:
+    return any(
+        isinstance(node, ast.Assert) or (isinstance(node, ast.Attribute) and node.attr.startswith("assert_"))
+        for node in ast.walk(statement)
+    )
+
+
+def test_lessons_have_numbers_of_their_own() -> None:
+    assert len({path.name[:2] for path in LESSONS}) == len(LESSONS)
+
+
+@lessons
+def test_a_lesson_has_at_most_100_lines(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 100
+
+
+@lessons
+def test_a_lesson_begins_with_what_it_is_and_ends_with_what_to_try(path: Path) -> None:
+    title, blank, *rest = texts(path)[0].splitlines()
+    number = path.name[:2]
+    assert re.fullmatch(rf"# {number}\. [A-Z].*[^.]", title)
+    assert blank == ""
+    before = re.match(r"Before this: (no lesson|lessons? \d\d)", rest[0])
+    assert before is not None
+    assert (before[1] == "no lesson") == (number == "01")
+    assert "After it you " in " ".join(rest)
+    assert texts(path)[-1].startswith("**Try.** 1. ")
+    assert " 2. " in texts(path)[-1].replace("\n", " ")
+    assert [marker for marker, _ in cells(path)][-2:] == ["# %%", "# %% [markdown]"]
+
+
+@lessons
+def test_a_lesson_ends_in_an_assertion_and_says_what_was_shown(path: Path) -> None:
+    last = codes(path)[-1]
+    assert asserts(ast.parse(last))
+    assert re.search(r"shown: ", last)
+    for code in codes(path):
+        compile(code, path.name, "exec")  # each cell is whole
+
+
+@lessons
+def test_the_mathematics_of_a_lesson_is_closed(path: Path) -> None:
+    for text in texts(path):
+        bare = re.sub(r"`[^`]*`", "", text)
+        assert bare.count("`") == 0
+        assert bare.count("$$") % 2 == 0
+        assert bare.replace("$$", "").count("$") % 2 == 0
+        for formula in re.findall(r"\$\$(.+?)\$\$|\$(.+?)\$", bare, re.DOTALL):
+            body = "".join(formula)
+            assert body.replace(r"\{", "").count("{") == body.replace(r"\}", "").count("}"), body
+            assert len(re.findall(r"\\left\b", body)) == len(re.findall(r"\\right\b", body)), body
+
+
+@lessons
+def test_a_lesson_imports_what_its_reader_has(path: Path) -> None:
+    allowed = MAY_IMPORT | ({"numba"} if path.name.startswith("05_") else set())
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert {alias.name.split(".")[0] for alias in node.names} <= allowed
+        elif isinstance(node, ast.ImportFrom):
+            assert (node.module or "").split(".")[0] in allowed
+
+
+PUBLIC = (mt, mt.Tensor, mt.nn, mt.nn.functional, mt.optim, mt.viz, mt.testing, mt.train, models)
+
+
+def exists(name: str, code: str) -> bool:
+    """Is a name in the code of a lesson, or a public one, also behind its room (viz.draw, mt.tape)?"""
+    first, *rest = name.split(".")
+    if re.search(rf"\b{re.escape(name)}\b", code):
+        return True
+    thing = mt if first == "mt" else getattr(mt, first, getattr(models, first, None))
+    for part in rest:
+        thing = getattr(thing, part, None)
+    return thing is not None or any(hasattr(place, name) for place in PUBLIC)
+
+
+@lessons
+def test_what_the_text_of_a_lesson_names_exists(path: Path) -> None:
+    code = "\n".join(codes(path))
+    for text in texts(path):
+        for number in re.findall(r"[Ll]essons? (\d\d)", text):
+            assert 1 <= int(number) <= 16
+        for name in re.findall(r"`(\w[\w.]*)(?:\([^`]*\))?`", text):
+            assert name[0].isdigit() or exists(name, code), name
+        for name in re.findall(r"`([\w/]+/[\w.]+)`", text):
+            assert (ROOT / name).exists(), name
+
+
+def test_readme_lists_every_lesson() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"(\d\d) \[(.+?)\]\(examples/lessons/(\w+\.py)\)", readme)
+    titles = {path.name: texts(path)[0].splitlines()[0] for path in LESSONS}
+    assert {name: f"# {number}. {title}" for number, title, name in listed} == titles
+
+
+# --- they run -----------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
+    own = {"PYTHONPATH": path, "MICROTENSOR_QUIET": "1", "LESSON_OUT": "pictures", "PYTHONWARNINGS": "error"}
+    command = [sys.executable, str(RUN), "--smoke", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env={**os.environ, **own}, capture_output=True, text=True)
+
+
+@lessons
+def test_a_lesson_runs(path: Path, tmp_path: Path) -> None:
+    if "viz" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("pygraphviz")
+    done = run(path.name[:2], cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert "shown: " in done.stdout
+    assert set(os.listdir(tmp_path)) <= {"pictures"}
+    for name in re.findall(r"pictures/[\w.]+", done.stdout):
+        assert "<svg" in (tmp_path / name).read_text(encoding="utf-8")
+
+
+@lessons
+def test_a_lesson_runs_as_a_notebook(path: Path, tmp_path: Path) -> None:
+    for package in ("pygraphviz", "jupytext", "nbclient", "ipykernel"):
+        pytest.importorskip(package)
+    done = run(path.name[:2], "--notebooks", "made", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = json.loads((tmp_path / "made" / f"{path.stem}.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert [cell["cell_type"] for cell in made] == [
+        "markdown" if "markdown" in marker else "code" for marker, _ in cells(path)
+    ]
+    assert "".join(made[0]["source"]) == texts(path)[0]
+    shown = [output for cell in made if cell["cell_type"] == "code" for output in cell["outputs"]]
+    assert "error" not in {output["output_type"] for output in shown}
+    assert "shown: " in "".join("".join(output.get("text", "")) for output in shown)
+
+
+def test_a_lesson_that_does_not_hold_fails_and_the_next_one_runs(tmp_path: Path) -> None:
+    copy = tmp_path / "lessons"
+    copy.mkdir()
+    (copy / "run.py").write_text(RUN.read_text(encoding="utf-8"), encoding="utf-8")
+    for name, code in (("01_a", "assert 1 == 2"), ("02_b", "print('fine')")):
+        (copy / f"{name}.py").write_text(f"# %%\n{code}\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, str(copy / "run.py")], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "AssertionError" in done.stderr
+    assert "fine" in done.stdout
+    assert done.stdout.endswith("failed: 01_a\n")
+    done = subprocess.run([sys.executable, str(copy / "run.py"), "03"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("error: there is no lesson 03; choose among 01, 02\n")
