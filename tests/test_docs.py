@@ -1,0 +1,107 @@
+"""The site of tools/docs: it is built without a warning, and every public name is on a page and is found."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_docstrings import NAMES
+
+pytest.importorskip("sphinx")
+pytest.importorskip("furo")
+pytest.importorskip("myst_parser")
+
+ROOT = Path(__file__).parent.parent
+ROOMS = [
+    *(
+        "microtensor",
+        "microtensor.nn",
+        "microtensor.nn.functional",
+        "microtensor.nn.init",
+        "microtensor.nn.utils",
+    ),
+    *("microtensor.optim", "microtensor.optim.lr_scheduler", "microtensor.data", "microtensor.testing"),
+    *(
+        "microtensor.train",
+        "microtensor.viz",
+        "microtensor.utils",
+        "microtensor.profiler",
+        "microtensor.drills",
+    ),
+    *("microtensor.autograd", "models"),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "tools" / "docs", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+def found_in(index: dict[str, Any]) -> set[str]:
+    """The full names in a search index."""
+    return {
+        f"{prefix}.{entry[4]}".removeprefix(".")
+        for prefix, entries in index["objects"].items()
+        for entry in entries
+    }
+
+
+def test_every_public_name_is_on_a_page_and_in_the_search_index(site):
+    text = (site / "searchindex.js").read_text(encoding="utf-8")
+    found = found_in(json.loads(text.removeprefix("Search.setIndex(").removesuffix(")")))
+    pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
+    shown = set(re.findall(r'id="((?:microtensor|models)[\w.]*)"', pages))
+    names = {f"{room}.{name}" for room in ROOMS for name in importlib.import_module(room).__all__}
+    names |= {f"microtensor.{room}.{name}" for room, name in NAMES if room == "Tensor"}
+    assert names - found == set()
+    assert {name for name in names if f"module-{name}" not in pages} - shown == set()
+
+
+def test_no_page_asks_the_network_for_anything(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="([^"]*)"|<link[^>]* href="([^"]*)"', text)
+        assert not [a + b for a, b in loaded if re.match(r"(https?:)?//", a + b)], page
+
+
+def test_a_docstring_is_no_markup_but_for_backticks_arguments_and_sections():
+    sys.path.insert(0, str(ROOT / "tools" / "docs"))
+    try:
+        docstrings = importlib.import_module("docstrings")
+    finally:
+        sys.path.remove(str(ROOT / "tools" / "docs"))
+    text = """|x|_ * `a_b`s, and
+    not: this.
+
+    p, q: numbers,
+        both. Else: nothing.
+    r: is no argument.
+
+    Shapes: (N,) → ()
+    Raises: ValueError for p_.
+
+    >>> f(1)
+    *2*"""
+    assert [
+        line
+        for line in docstrings.to_rst([t.removeprefix("    ") for t in text.split("\n")], ["p", "q"])
+        if line
+    ] == [
+        r"\|x\|\_ \* \ ``a_b``\ s, and not: this.",
+        "``p, q``",
+        "   numbers, both. Else: nothing. r: is no argument.",
+        r":Shapes: \(N,) → ()",
+        r":Raises: ValueError for p\_.",
+        ">>> f(1)",
+        "*2*",
+    ]
