@@ -842,7 +842,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("pow", "negative integer powers", "would be cut"),
     ("add|sub|mul|div|floor_divide", "takes a tensor, not (int|float|bool)", "no two numbers"),
     ("atan2", "derivative 2 .*torch has .*nan", "near the origin", at_the_origin),
-    ("(add)?bmm|baddbmm|addmm", "dtypes .* differ", "does not look", of_nothing),
+    ("((b?add)?b)?mm|addmm|matmul|mv|dot|inner|tensordot", "dtypes .* differ", "does not look", of_nothing),
     ("bernoulli", "give probabilities", "does not look", of_nothing),
     ("cat", "dim .* is out of range", "does not look", of_empty_vectors),
     ("einsum", "dtypes .* differ", "does not look", of_hardly_anything),
