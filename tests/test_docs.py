@@ -18,6 +18,7 @@ pytest.importorskip("furo")
 pytest.importorskip("myst_parser")
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "tools" / "docs"
 ROOMS = [
     *(
         "microtensor",
@@ -41,7 +42,7 @@ ROOMS = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "site"
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "tools" / "docs", folder]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", DOCS, folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     return folder
@@ -74,12 +75,19 @@ def test_no_page_asks_the_network_for_anything(site):
         assert not [a + b for a, b in loaded if re.match(r"(https?:)?//", a + b)], page
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name)
+def test_a_link_to_a_file_finds_it(page):
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    files = [link for link in links if not link.startswith("https:")]
+    assert [link for link in files if not (page.parent / link).exists()] == []
+
+
 def test_a_docstring_is_no_markup_but_for_backticks_arguments_and_sections():
-    sys.path.insert(0, str(ROOT / "tools" / "docs"))
+    sys.path.insert(0, str(DOCS))
     try:
         docstrings = importlib.import_module("docstrings")
     finally:
-        sys.path.remove(str(ROOT / "tools" / "docs"))
+        sys.path.remove(str(DOCS))
     text = """|x|_ * `a_b`s, and
     not: this.
 
