@@ -310,6 +310,12 @@ def of_nothing(made: Program) -> bool:
     return any(isinstance(x, Input) and 0 in x.shape for x in made.args)
 
 
+def at_an_end(made: Program) -> bool:
+    """Is there a probability that is nearly 0 or 1?"""
+    x = made.args[0].base
+    return bool((x * (1 - x) < 1e-11).any())
+
+
 # what we do otherwise on purpose: names, what of torch's error or of the difference, words of README that say
 # so, and where the error does not tell, which programs alone
 MEANT: list[tuple[Any, ...]] = [
@@ -348,6 +354,12 @@ MEANT: list[tuple[Any, ...]] = [
         of_whole_targets,
     ),
     (
+        "binary_cross_entropy_with_logits",
+        "the `-` operator, with a bool tensor is not supported",
+        "booleans count as 0 and 1",
+        lambda made: made.options.get("pos_weight") is not None,
+    ),
+    (
         "(smooth_)?l1_loss",
         "the `-` operator, with a bool tensor is not supported",
         "booleans count as 0 and 1",
@@ -368,6 +380,7 @@ MEANT: list[tuple[Any, ...]] = [
     ("normalize|cosine_similarity", "derivative 2 .*torch has .*nan", "a zero vector"),
     ("kl_div", "derivative . by input 1 .*torch has .*nan", "by a target of 0 is finite"),
     ("binary_cross_entropy", "derivative 1 by input 1 .*torch has .*inf", "is as finite as its value"),
+    ("binary_cross_entropy", "derivative 2 by input 0", "that of the limited first", at_an_end),
 ]
 
 
