@@ -38,10 +38,9 @@ def backward(
     """
     wanted = None if inputs is None else _wanted("backward", inputs)
     roots = _roots("backward", tensors, grad_tensors, create_graph)
-    nodes = None if wanted is None else [engine.node_of(x) for x in wanted]
-    tensor_of = {id(node): x for node, x in zip(nodes or (), wanted or (), strict=True)}
+    nodes = None if wanted is None else {engine.node_of(x): x for x in wanted}
     found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
-    leaves = [(tensor_of.get(id(node), node), g, ours) for node, g, ours in found]
+    leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
     stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours)]
     if stale:
         warn(
@@ -122,7 +121,7 @@ def _is_ours(found: tuple[Any, Any, bool]) -> bool:
 
 def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[tuple[Any, Any]]:
     several: Sequence[Any] = [tensors] if isinstance(tensors, engine.Tensor) else list(tensors)
-    if not isinstance(gradients, list | tuple):
+    if not isinstance(gradients, (list, tuple)):
         gradients = [gradients] * (len(several) if gradients is None else 1)
     if len(gradients) != len(several):
         raise ValueError(f"{who}: {len(several)} tensors but {len(gradients)} gradients; give one for each")
@@ -136,32 +135,33 @@ def _made(y: Any) -> str:
 def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
     if y.base is not None:
         engine.refresh(y)
-    if not y.requires_grad:
+    if not y._requires_grad:
         raise RuntimeError(
             f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or "
             f"no_grad was on; set requires_grad=True on what you differentiate by, before the forward"
         )
+    shape, dtype = y.array.shape, y.array.dtype
     if g is None:
-        if y.numel() != 1:
+        if y.array.size != 1:
             raise RuntimeError(
                 f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from "
                 f"({_made(y)}); reduce it to a scalar first, as in .sum() or .mean(), or pass gradient="
             )
-        g = np.ones(y.shape, y.dtype)
-    if not isinstance(g, engine.Tensor | np.ndarray):
+        g = np.array(1, dtype).reshape(shape)
+    if not isinstance(g, (engine.Tensor, ndarray)):
         raise TypeError(
             f"{who}: the gradient to start from is {type(g).__name__}; give a tensor of "
             f"shape {y.shape} ({_made(y)})"
         )
-    if tuple(g.shape) != y.shape:
+    if g.shape != shape:
         raise RuntimeError(
             f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape} ({_made(y)}); "
             f"make them equal"
         )
     if create_graph:  # the walk runs on tensors; a gradient that is one stays on its own tape
-        g = (g if isinstance(g, engine.Tensor) else engine.make(g, None, None)).to(y.dtype)
+        g = (g if isinstance(g, engine.Tensor) else engine.make(g, None, None)).to(dtype)
     else:
-        g = (g.array if isinstance(g, engine.Tensor) else g).astype(y.dtype, copy=False)
+        g = (g.array if isinstance(g, engine.Tensor) else g).astype(dtype, copy=False)
     return engine.node_of(y), g
 
 

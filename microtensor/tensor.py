@@ -54,7 +54,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     array: Array
     _grad: Tensor | None
     grad_fn: Entry | None
-    hooks: Hooks  # of a leaf: set only if there are some
+    hooks: Hooks | None  # of a leaf
     name: str | None  # what drawings call it; None for most tensors
     summed: tuple[int, int]  # of a .grad alone: the leaf's version at the last sum, and its changes before
     version: list[Any]  # [how many in-place changes, place of the last]; views share it with what they view
@@ -313,7 +313,7 @@ def _make(
     t.array = array
     t.grad_fn = entry
     t._requires_grad = entry is not None
-    t._grad = t.name = t.base = None
+    t._grad = t.name = t.base = t.hooks = None
     if base is None:
         t.version = [0]
     else:

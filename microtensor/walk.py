@@ -17,20 +17,20 @@ from numpy import ndarray
 
 from microtensor import engine
 from microtensor.engine import Entry
-from microtensor.mode import enable_grad, mode, no_grad
+from microtensor.mode import mode
 from microtensor.pieces import Pieces
 from microtensor.place import last_change, line_of
 
 __all__ = ["unbroadcast", "walk"]
 
-_recording, _not_recording = enable_grad(), no_grad()  # each may be entered again, by every thread
-
 
 class _Arrivals(dict[Any, list[Any]]):
     """node → [gradient, is it ours to write into?]: what has arrived at an entry or leaf and waits there."""
 
-    def __init__(self) -> None:
+    def __init__(self, roots: Iterable[tuple[Any, Any]]) -> None:
         self.heap: list[tuple[int, Entry]] = []
+        for node, g in roots:
+            self.add(node, g, False)
 
     def add(self, node: Any, g: Any, ours: bool) -> None:
         waiting = self.get(node)
@@ -62,7 +62,7 @@ class _Arrivals(dict[Any, list[Any]]):
             found[leaf] = waiting = self[leaf]
             if type(waiting[0]) is Pieces:
                 waiting[:] = waiting[0].joined(leaf.array)
-            if retained is not None and getattr(leaf, "hooks", None) is not None:
+            if retained is not None and leaf.hooks is not None:
                 waiting[:] = leaf.hooks(waiting[0], leaf, engine.make, retained), False
 
     def telling_pop(self, found: dict[Any, list[Any]], retained: Any) -> Callable[[Any], tuple[int, Entry]]:
@@ -82,11 +82,11 @@ class _Arrivals(dict[Any, list[Any]]):
 
 
 def walk(
-    roots: Iterable[tuple[Any, Any]],
+    roots: Sequence[tuple[Any, Any]],
     *,
     retain_graph: bool = False,
     create_graph: bool = False,
-    wanted: Sequence[Any] | None = None,
+    wanted: Iterable[Any] | None = None,
     beyond: bool = True,
     retained: list[tuple[Any, Any]] | None = None,
 ) -> list[tuple[Any, Any, bool]]:
@@ -97,56 +97,56 @@ def walk(
     `ours` says that nobody else holds that array. Without `beyond` the walk ends at a wanted node. Hooks run
     if a list `retained` is given: it takes (tensor, gradient) where an inner tensor retains its gradient.
     """
-    arrivals, goals = _Arrivals(), set(wanted or ())
-    for node, g in roots:
-        arrivals.add(node, g, False)
-    useful = None if wanted is None else _leading_to(arrivals.heap, goals)
+    goals = set(wanted or ())
+    useful, near = (None, None) if wanted is None else _leading_to({node for node, _ in roots}, goals)
+    arrivals = _Arrivals((node, g) for node, g in roots if near is None or node in near)
     heap, add, free = arrivals.heap, arrivals.add, not (retain_graph or create_graph)
     found: dict[Any, list[Any]] = {}
-    watch, tensor, gradients_of = mode.watch, engine.Tensor, mode.vjp or _gradients_of
+    tensor, watch, gradients_of = engine.Tensor, mode.watch, mode.vjp or _gradients_of
     pop = heappop if mode.complete is None else arrivals.telling_pop(found, retained)
-    with _recording if create_graph else _not_recording, np.errstate(all="ignore"):
-        while heap:
-            entry = pop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
-            g = arrivals.pop(entry)[0]
-            if type(g) is Pieces:
-                g = g.joined(entry)[0]
-            if useful is not None and entry not in useful and entry not in goals:
-                continue
-            if entry.hooks is not None and retained is not None:
-                g = entry.hooks(g, entry, engine.make, retained)
-            if useful is not None and entry in goals:
-                found[entry] = [g, False]
-                if entry not in useful or not beyond:
-                    continue
-            if entry.saved is None or (entry.index < last_change[0] and entry.checks):
-                _check_entry(entry)
-            gradients = gradients_of(entry, g, create_graph)
-            if watch is not None:
-                gradients = watch(entry, g, gradients)
-            for node, gradient in zip(entry.inputs, gradients):  # noqa: B905 (counted already)
-                if gradient is None or not (type(node) is Entry or isinstance(node, tensor)):
-                    continue
-                if useful is None or node in useful or node in goals:
+    recording, mode.grad = mode.grad, create_graph
+    try:
+        with np.errstate(all="ignore"):
+            while heap:
+                entry = pop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
+                g = arrivals.pop(entry)[0]
+                if type(g) is Pieces:
+                    g = g.joined(entry)[0]
+                if entry.hooks is not None and retained is not None:
+                    g = entry.hooks(g, entry, engine.make, retained)
+                if useful is not None and entry in goals:
+                    found[entry] = [g, False]
+                    if entry not in useful or not beyond:
+                        continue
+                if entry.saved is None or (entry.index < last_change[0] and entry.checks):
+                    _check_entry(entry)
+                gradients = gradients_of(entry, g, create_graph)
+                if watch is not None:
+                    gradients = watch(entry, g, gradients)
+                for node, gradient in zip(entry.inputs, gradients):  # noqa: B905 (counted already)
+                    like = node if type(node) is Entry else node.array if isinstance(node, tensor) else None
+                    if gradient is None or like is None or not (near is None or node in near):
+                        continue
                     if type(gradient) is not ndarray and callable(gradient):
                         lazy = type(gradient) is partial and not create_graph
                         gradient = arrivals.merge(node, gradient) if lazy else gradient()
-                    like = node if type(node) is Entry else node.array  # type: ignore[union-attr]
                     fits = type(gradient) is ndarray and gradient.shape == like.shape
                     if fits and gradient.dtype is like.dtype:
                         add(node, gradient, False)
                     elif gradient is not None:
                         add(node, *_fit(entry, node, gradient))
-            if free and entry.op.keeps_arrays:
-                entry.saved = None
-        arrivals.settle(arrivals, found, retained)
-    return [(node, g, ours) for node, (g, ours) in found.items() if wanted is None or node in goals]
+                if free and entry.op.keeps_arrays:
+                    entry.saved = None
+            arrivals.settle(arrivals, found, retained)
+    finally:
+        mode.grad = recording
+    return [(node, g, ours) for node, (g, ours) in found.items()]
 
 
-def _leading_to(heap: list[tuple[int, Entry]], goals: set[Any]) -> set[Entry]:
-    """The entries from which some goal can be reached; older than every goal means it cannot."""
+def _leading_to(roots: set[Any], goals: set[Any]) -> tuple[set[Entry], set[Any]]:
+    """The entries from which some goal can be reached, then with the goals; older than all goals cannot."""
     oldest = min((n.index if isinstance(n, Entry) else -1 for n in goals), default=0)
-    seen = {entry for _, entry in heap}
+    seen = {node for node in roots if isinstance(node, Entry)}
     stack = list(seen)
     while stack:
         for node in stack.pop().inputs:
@@ -157,7 +157,7 @@ def _leading_to(heap: list[tuple[int, Entry]], goals: set[Any]) -> set[Entry]:
     for entry in sorted(seen, key=lambda e: e.index):
         if any(isinstance(n, (Entry, engine.Tensor)) and (n in goals or n in useful) for n in entry.inputs):
             useful.add(entry)
-    return useful
+    return useful, useful | goals
 
 
 def _check_entry(entry: Entry) -> None:
@@ -194,17 +194,16 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
 
     A gradient may be None (there is none) or a function without arguments, called only where it is needed.
     """
-    op, saved = entry.op, entry.saved
-    assert saved is not None
-    assert op.vjp_function is not None
+    op, params = entry.op, entry.params
+    vjp: Any = op.vjp_function
+    saved: Any = entry.saved
     if create_graph:
         if op.residuals:
             return _through_composite(entry, g)
         saved = tuple(_reattach(entry, kind, i, s) for (kind, i), s in zip(op.plan, saved, strict=True))
-    params, wanted = entry.params, op.vjp_params
-    params = params if len(params) == len(wanted) else {name: params[name] for name in wanted}
+    if params and len(params) != len(op.vjp_params):
+        params = {name: params[name] for name in op.vjp_params}
     try:
-        vjp = op.vjp_function
         gradients = vjp(g, *saved, **params) if params else vjp(g, *saved)
     except Exception as error:
         error.add_note(f"in the backward of {entry!r}")

@@ -111,7 +111,7 @@ def _hooks(who: str, tensor: Any) -> Hooks:
             f"requires_grad=True on it, or on what it is computed from before the forward"
         )
     node = engine.node_of(tensor)
-    if getattr(node, "hooks", None) is None:
+    if node.hooks is None:
         node.hooks = Hooks()
     found: Hooks = node.hooks
     return found

@@ -33,7 +33,7 @@ class Parameter(Tensor):
         source = as_tensor(data)
         parameter: Parameter = Tensor.__new__(cls)
         parameter.array, parameter.version = source.array, source.version
-        parameter.grad_fn = parameter._grad = parameter.name = parameter.base = None
+        parameter.grad_fn = parameter._grad = parameter.name = parameter.base = parameter.hooks = None
         parameter._requires_grad = False
         parameter.requires_grad_(requires_grad)
         return parameter
