@@ -1,5 +1,6 @@
 """The Transformer of the paper and the lecture, built of microtensor's public names."""
 
+from models.answering import answers, exact_match, looked_at
 from models.attention import MultiHeadAttention, scaled_dot_product_attention
 from models.beam import BeamNode, Beams, beam_search
 from models.cache import KeyValueCache
@@ -37,12 +38,15 @@ __all__ = [
     "TextEncoderConfig",
     "Transformer",
     "TransformerConfig",
+    "answers",
     "beam_search",
     "causal_mask",
     "combine_masks",
+    "exact_match",
     "explain_mask",
     "generate",
     "greedy_decode",
+    "looked_at",
     "padding_mask",
     "scaled_dot_product_attention",
     "sinusoidal_encoding",

@@ -21,6 +21,7 @@ from microtensor.data import (
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
+    blocks,
     default_collate,
     python_docs,
     random_split,
@@ -51,6 +52,21 @@ def test_a_tensor_dataset_gives_tuples():
     x, y = numbers()[3]
     assert (x.item(), y.item()) == (3, 30)
     assert len(numbers()) == 10
+
+
+@pytest.mark.parametrize(("every", "starts"), [(1, [0, 1, 2, 3]), (2, [0, 2]), (3, [0, 3]), (9, [0])])
+def test_blocks_are_what_stands_there_and_the_next_of_each_without_copies(every, starts):
+    ids = np.arange(10, 17)
+    found = blocks(ids, 3, every)
+    assert [x.tolist() for x, _ in found] == [[10 + i, 11 + i, 12 + i] for i in starts]
+    assert all((y - x == 1).all() for x, y in found)
+    assert all(np.shares_memory(tensor.array, ids) for tensor in found.tensors)
+
+
+def test_blocks_of_a_text_that_has_none_are_refused():
+    for length in (0, 3, 4):
+        with pytest.raises(ValueError, match=f"^blocks: length is {length} of 3 ids; choose 1 <= length < 3"):
+            blocks([1, 2, 3], length)
 
 
 def test_random_split_is_disjoint_and_complete():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import microtensor as mt
+from microtensor.data import EOS, StringTask, TaskPair
 from models import (
     GPT,
     GPTConfig,
@@ -16,11 +17,14 @@ from models import (
     MultiHeadAttention,
     Transformer,
     TransformerConfig,
+    answers,
     beam_search,
     causal_mask,
     combine_masks,
+    exact_match,
     generate,
     greedy_decode,
+    looked_at,
     padding_mask,
 )
 
@@ -290,8 +294,6 @@ def test_what_cannot_be_decoded_is_refused(call, kind, text):
 
 # --- beam search --------------------------------------------------------------------------------------------
 
-EOS = 2
-
 
 def next_log_probs(model, given_ids, text):
     """log P of each next token after a text, by one call of the uncached model; given: source or prompt."""
@@ -488,3 +490,58 @@ def test_modes_come_back_after_a_search():
     before = [m.training for m in model.modules()]
     beam_search(model, tokens(0, 3, 9, 1, 4), max_len=3)
     assert [m.training for m in model.modules()] == before
+
+
+# --- texts --------------------------------------------------------------------------------------------------
+
+CORPUS = StringTask("reverse", shortest=2, longest=4, n_test=40)
+
+
+def reader(**options):
+    return translator(src_vocab_size=CORPUS.vocab_size, tgt_vocab_size=CORPUS.vocab_size, **options)
+
+
+def test_answers_are_the_greedy_texts_of_sources_of_any_length_and_number(monkeypatch):
+    monkeypatch.setattr("models.answering.BATCH", 3)
+    model, sources = reader(), ["31", "4159", "265", "35", "8979"]
+    alone = [greedy_decode(model, mt.tensor([[*CORPUS.encode(s), EOS]]), max_len=6)[0] for s in sources]
+    assert answers(model, CORPUS, sources, 5) == [CORPUS.decode(ids) for ids in alone]
+    assert answers(model, CORPUS, [], 5) == []
+
+
+def test_a_gpt_answers_behind_the_source():
+    model = gpt(vocab_size=CORPUS.vocab_size)
+    ids = generate(model, mt.tensor([CORPUS.encode("31"), CORPUS.encode("45")]), 4, temperature=0)
+    assert answers(model, CORPUS, ["31", "45"], 4) == [CORPUS.decode(row[2:]) for row in ids]
+    with pytest.raises(ValueError, match=r"^answers: a GPT cannot read sources of unequal lengths at once; "):
+        answers(model, CORPUS, ["31", "415"], 4)
+
+
+def test_an_exact_match_has_no_mistake_and_nothing_more(monkeypatch):
+    written = {"12": "21", "345": "543", "6789": "987", "01": "101"}
+
+    def answers(model, corpus, sources, longest):
+        assert longest == 4  # the longest target's length
+        return [written[source] for source in sources]
+
+    monkeypatch.setattr("models.answering.answers", answers)
+    pairs = [TaskPair(source, source[::-1]) for source in written]
+    assert exact_match(None, CORPUS, pairs) == 0.5
+    with pytest.raises(ValueError, match=r"^exact_match: there are no pairs; "):
+        exact_match(None, CORPUS, [])
+
+
+def test_what_is_looked_at_is_named_by_its_characters():
+    model = reader().train()
+    written, read, attention = looked_at(model, CORPUS, "4159", 5)
+    assert model.training
+    assert read == ["4", "1", "5", "9", "end"]
+    assert written == [*answers(model, CORPUS, ["4159"], 5)[0], "end"]
+    src, tgt = (
+        mt.tensor([[*CORPUS.encode("4159"), EOS]]),
+        mt.from_numpy(CORPUS.batch(["".join(written[:-1])])),
+    )
+    _, expected = model.eval()(src, tgt[:, :-1], return_attention=True)
+    assert [A.shape for A in attention.cross] == [(1, 2, len(written), 5)] * 2
+    for found, A in zip(attention.cross, expected.cross, strict=True):
+        assert np.array_equal(found.array, A.array)

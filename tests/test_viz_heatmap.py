@@ -131,7 +131,17 @@ def test_those_who_listen_hear_what_it_is() -> None:
     root = ET.fromstring(viz.attention(A, QUERIES, title="toy").svg())
     assert root.get("role") == "img"
     assert [root[0].tag, root[0].text, root[1].tag] == [f"{SVG}title", "toy", f"{SVG}desc"]
+    assert "; Ich → Ich: 1.00, bin → nothing, it is fully masked" in (root[1].text or "")
+    root = ET.fromstring(viz.attention([A, A], QUERIES).svg())
     assert "layer 1, head 1: Ich → Ich: 1.00, bin → nothing, it is fully masked" in (root[1].text or "")
+
+
+def test_a_single_map_has_its_title_alone_and_it_fits() -> None:
+    title = "attention to the source: last decoder layer, mean of 8 heads"
+    root = ET.fromstring(viz.attention(mt.eye(3), title=title).svg())
+    assert not [text for text in texts(root) if "head 1" in text]
+    assert "layer 1, head 2" in texts(ET.fromstring(viz.attention(mt.eye(3).expand(2, 3, 3)).svg()))
+    assert float(root.get("width") or 0) >= 12 + 7.35 * len(title)  # of bold letters 13 pixels high
 
 
 def test_themes() -> None:

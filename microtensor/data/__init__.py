@@ -14,7 +14,7 @@ from microtensor.data.sampler import (
     WeightedRandomSampler,
 )
 from microtensor.data.tasks import RULES, AdditionTask, StringTask, TaskPair
-from microtensor.data.texts import python_docs, read_text
+from microtensor.data.texts import blocks, python_docs, read_text
 from microtensor.data.tokenizer import CharTokenizer
 
 _DATES = ("FORMATS", "LOCALES", "DateCorpus", "DatePair", "normalize")  # loaded when named
@@ -40,6 +40,7 @@ __all__ = [
     "TaskPair",
     "TensorDataset",
     "WeightedRandomSampler",
+    "blocks",
     "default_collate",
     "python_docs",
     "random_split",

@@ -90,11 +90,10 @@ class DateCorpus(PairCorpus):
                 f"DateCorpus: years {first_year} to {last_year} are no range of four-digit years; "
                 f"choose 1000 <= first_year <= last_year <= 9999"
             )
-        first = datetime.date(first_year, 1, 1)
-        n_days = (datetime.date(last_year, 12, 31) - first).days + 1
-        if not 0 <= n_test < n_days:
+        days = _days(first_year, last_year)
+        if not 0 <= n_test < len(days):
             raise ValueError(
-                f"DateCorpus: n_test {n_test} leaves no day to train on; choose 0 <= n_test < {n_days}"
+                f"DateCorpus: n_test {n_test} leaves no day to train on; choose 0 <= n_test < {len(days)}"
             )
         self.patterns = {locale: _patterns(locale, formats) for locale in locales}
         self._locales = tuple(self.patterns)
@@ -111,13 +110,11 @@ class DateCorpus(PairCorpus):
         targets = self.sources(leap_year)
         self.characters = "".join(sorted({*"-0123456789", *"".join(targets)}))
         self.max_source_length = max(map(len, targets))
-        self._ids = {char: i for i, char in enumerate(self.characters, start=EOS + 1)}
 
         rng = np.random.default_rng(seed)
-        order = rng.permutation(n_days)
-        days = [first + datetime.timedelta(days=int(i)) for i in order]
+        days = [days[i] for i in rng.permutation(len(days))]
         self.test_days = frozenset(days[:n_test])
-        self._train_days = days[n_test:]
+        self.train_days = days[n_test:]
         self._test_pairs = [self._pair(day, rng) for day in days[:n_test]]
 
     def write(self, day: datetime.date, locale: str, format: str) -> str:
@@ -144,9 +141,7 @@ class DateCorpus(PairCorpus):
 
     def train_pairs(self, n: int, rng: np.random.Generator) -> list[DatePair]:
         """n pairs of training days, drawn with replacement: the day, then its locale, then its pattern."""
-        return [
-            self._pair(self._train_days[int(i)], rng) for i in rng.integers(len(self._train_days), size=n)
-        ]
+        return [self._pair(self.train_days[int(i)], rng) for i in rng.integers(len(self.train_days), size=n)]
 
     def test_pairs(self) -> list[DatePair]:
         """Each held-out day once, in a random locale and format; the same list for the same seed."""
@@ -158,14 +153,13 @@ class DateCorpus(PairCorpus):
         Raises: ValueError naming the first character that no source of the corpus has.
         """
         text = normalize(text)
-        for char in text:
-            if char not in self._ids:
-                name = unicodedata.name(char, "a character without a name")
-                raise ValueError(
-                    f"DateCorpus: {char!r} ({name}) in {text!r} is in no date of the corpus; "
-                    f"write the date as one of its {len(self._locales)} locales does"
-                )
-        return [self._ids[char] for char in text]
+        if unseen := [char for char in text if char not in self.characters]:
+            name = unicodedata.name(unseen[0], "a character without a name")
+            raise ValueError(
+                f"DateCorpus: {unseen[0]!r} ({name}) in {text!r} is in no date of the corpus; write the date "
+                f"as one of its {len(self._locales)} locales does, capitals and all: '3 mars 1998'"
+            )
+        return super().encode(text)
 
     def _pair(self, day: datetime.date, rng: np.random.Generator) -> DatePair:
         locale = self._locales[int(rng.integers(len(self._locales)))]
@@ -244,6 +238,5 @@ def _write(day: datetime.date, locale: str, pattern: str) -> str:
 
 
 def _days(first_year: int, last_year: int) -> list[datetime.date]:
-    first = datetime.date(first_year, 1, 1)
-    n_days = (datetime.date(last_year, 12, 31) - first).days + 1
-    return [first + datetime.timedelta(days=i) for i in range(n_days)]
+    first, last = (datetime.date(first_year, 1, 1).toordinal(), datetime.date(last_year, 12, 31).toordinal())
+    return [datetime.date.fromordinal(day) for day in range(first, last + 1)]

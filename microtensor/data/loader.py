@@ -125,12 +125,8 @@ class DataLoader:
         if self.sampler is not None or self.batch_sampler is not None:
             flat = self._drawn is not None and self.batch_sampler is None
             position["order"] = as_tensor(np.array(self._drawn, np.int64)) if flat else self._drawn
-        return {
-            **position,
-            "dataset": len(self.dataset),
-            "batch_size": self.batch_size,
-            "shuffle": self.shuffle,
-        }
+        sizes = {"dataset": len(self.dataset), "batch_size": self.batch_size, "shuffle": self.shuffle}
+        return position | sizes
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a state_dict(): the next iteration yields the rest of that epoch, in its order.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -139,14 +140,10 @@ class BatchSampler(Sampler):
         self.generator = getattr(sampler, "generator", None)
 
     def __iter__(self) -> Iterator[list[int]]:
-        batch: list[int] = []
-        for index in self.sampler:
-            batch.append(index)
-            if len(batch) == self.batch_size:
+        indices = iter(self.sampler)
+        while batch := list(islice(indices, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
                 yield batch
-                batch = []
-        if batch and not self.drop_last:
-            yield batch
 
     def __len__(self) -> int:
         return batches_of(len(self.sampler), self.batch_size, self.drop_last)  # type: ignore[arg-type]

@@ -1,10 +1,32 @@
-"""Texts to learn from: a file of one's own, and one that every Python has."""
+"""Texts to learn from: a file of one's own, and one that every Python has; and the blocks of one."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
-__all__ = ["python_docs", "read_text"]
+import numpy as np
+
+from microtensor.create import from_numpy
+from microtensor.data.dataset import TensorDataset
+
+__all__ = ["blocks", "python_docs", "read_text"]
+
+
+def blocks(ids: Any, length: int, every: int = 1) -> TensorDataset:
+    """From each place of `every`: `length` ids of a text, and to be predicted, the next of each. No copies.
+
+    Shapes: (N,) → samples (length,), (length,)
+    Raises: ValueError unless there is a block, and the id after it.
+    Source: nanoGPT's batches are of such blocks, every=1, at random places.
+
+    >>> [(x.tolist(), y.tolist()) for x, y in blocks([5, 6, 7, 8, 9], 2, every=2)]
+    [([5, 6], [6, 7]), ([7, 8], [8, 9])]
+    """
+    if not 1 <= length < len(ids):
+        raise ValueError(f"blocks: length is {length} of {len(ids)} ids; choose 1 <= length < {len(ids)}")
+    windows = np.lib.stride_tricks.sliding_window_view(ids, length + 1)[::every]  # (n, length + 1)
+    return TensorDataset(from_numpy(windows[:, :-1]), from_numpy(windows[:, 1:]))
 
 
 def python_docs() -> str:

@@ -187,7 +187,10 @@ class _Writer:
         self.below = 28 + self._width(drawn.keys)  # a map: its keys, and what they are
         row = GAP + self.high + self.below
         heads = max(map(len, drawn.maps))
-        width = self.left + max(heads * (self.wide + GAP), SCALE + 100, 7.5 * len(drawn.title) - self.left)
+        self.several = len(drawn.maps) * heads > 1  # a single map is nobody's but its title's
+        width = self.left + max(
+            heads * (self.wide + GAP), SCALE + 100, 7.5 * len(drawn.title) + GAP - self.left
+        )
         height = 36 + len(drawn.maps) * row + 24
         self.root = ET.Element(f"{{{svg.SVG}}}svg", {"font-family": style.FONT})
         for name, value in (("width", f"{width:g}"), ("height", f"{height:g}")):
@@ -233,7 +236,7 @@ class _Writer:
             self._text(self.left - 5, at, token, size=self.letters, anchor="end")
         for head, weights in enumerate(maps):
             x = self.left + head * (self.wide + GAP)
-            self._map(weights, x, y, f"layer {number}, head {head + 1}")
+            self._map(weights, x, y, f"layer {number}, head {head + 1}" if self.several else "")
             end = y + self.high
             for s, token in enumerate(self.drawn.keys):
                 at = x + (s + 0.5) * self.cell + half
@@ -245,16 +248,9 @@ class _Writer:
         self._text(x, y - 6, name, second=True)
         group = self._add("g", **{"class": "map"})
         for t, s in np.argwhere(weights >= FAINTEST).tolist():
-            cell = self._add(
-                "rect",
-                group,
-                x=x + s * self.cell,
-                y=y + t * self.cell,
-                width=self.cell,
-                height=self.cell,
-                fill=self.colours.kinds["S"].stroke,
-                fill_opacity=f"{min(1.0, weights[t, s]):.2f}",
-            )
+            colour, opacity = self.colours.kinds["S"].stroke, f"{min(1.0, weights[t, s]):.2f}"
+            cell = self._add("rect", group, x=x + s * self.cell, y=y + t * self.cell, width=self.cell,
+                             height=self.cell, fill=colour, fill_opacity=opacity)  # fmt: skip
             self._add("title", cell).text = self._said(t, s, weights)
         self._add("rect", x=x, y=y, width=self.wide, height=self.high, fill="none", stroke=self.colours.rule)
 
@@ -284,7 +280,7 @@ class _Writer:
         """Title, description and themes, as the drawings have them."""
         scope = "mt-" + hashlib.sha256(ET.tostring(self.root)).hexdigest()[:8]
         about = [
-            f"layer {i}, head {j}: {self._strongest(weights)}"
+            f"{f'layer {i}, head {j}: ' if self.several else ''}{self._strongest(weights)}"
             for i, maps in enumerate(self.drawn.maps, 1)
             for j, weights in enumerate(maps, 1)
         ]
