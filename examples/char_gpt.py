@@ -8,59 +8,27 @@ The settings are nanoGPT's for a CPU, but for init_std: 0.02 there, as at six ti
 of the text is for validation: all of it, block by block.
 """
 
-import hashlib
 import sys
-import time
 from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
-from job import Job
+from job import TextJob
 
 import microtensor as mt
-from microtensor.data import CharTokenizer, DataLoader, RandomSampler, TensorDataset, python_docs, read_text
+from microtensor.data import CharTokenizer, DataLoader, RandomSampler, TensorDataset, blocks
 from microtensor.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from microtensor.train import Trainer
 from models import GPT, GPTConfig, generate
 
 NANO = {"steps": 2000, "batch": 12, "block": 64, "layers": 4, "heads": 4, "width": 128}
 SMOKE = {"steps": 20, "batch": 4, "block": 16, "layers": 1, "heads": 2, "width": 32}
-JOB = Job(__doc__, "runs/chars", {**NANO, "dropout": 0.0, "lr": 1e-3, "init_std": 0.05, "seed": 0}, SMOKE)
+JOB = TextJob(__doc__, "runs/chars", {**NANO, "dropout": 0.0, "lr": 1e-3, "init_std": 0.05, "seed": 0}, SMOKE)
 add = JOB.parser.add_argument
-add("--text", type=Path, help="a file in UTF-8; default the documentation of this Python")
 add("--prompt", help="what the samples go on from; default a new line")
 add("--length", type=int, default=500, help="characters to write; default 500")
 add("--samples", type=int, default=1, help="how many times; default 1")
 add("--temperature", type=float, default=0.8, help="1 draws as learned, 0 the likeliest; default 0.8")
 add("--top_k", type=int, help="draw among the k likeliest characters only")
-
-
-def begun_with(options: Namespace) -> str:
-    """What the run that goes on was begun with, which the text given is not, and what to do."""
-    source = options.begun.get("text")
-    if options.text is None or str(options.text) == source:  # where it was, but no longer the same
-        kept = f"an earlier {source}" if source else "the documentation of another Python"
-        return f"{kept}; bring that back, or name another --out"
-    return f"{source or 'the documentation of Python'}; leave --text out, or name another --out"
-
-
-def text_of(options: Namespace) -> tuple[str, dict[str, str]]:
-    """The text, and what checkpoints keep of it: its file ("": this Python's documentation) and checksum."""
-    source = str(options.text or options.begun.get("text", ""))
-    text = read_text(source) if source else python_docs()
-    kept = {"text": source, "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    if options.resume and kept["sha256"] != options.begun.get("sha256"):
-        raise ValueError(f"--resume: {options.out} was begun with {begun_with(options)}")
-    least = 10 * (options.block + 1)  # the last tenth must have a block, and what comes after it
-    if len(text) < least:
-        raise ValueError(f"the text has {len(text)} characters; give {least} for --block {options.block}")
-    return text, kept
-
-
-def blocks(ids: np.ndarray, length: int, every: int) -> TensorDataset:
-    """From each place of `every`, `length` characters and, to be predicted, the next of each. No copies."""
-    windows = np.lib.stride_tricks.sliding_window_view(ids, length + 1)[::every]  # (N, length + 1)
-    return TensorDataset(mt.from_numpy(windows[:, :-1]), mt.from_numpy(windows[:, 1:]))
 
 
 def loss_over(model: GPT, data: TensorDataset) -> float:
@@ -88,21 +56,21 @@ def make_trainer(model: GPT, train: TensorDataset, valid: TensorDataset, options
         eval_every=max(1, steps // 4),
         checkpoint=options.out,
         checkpoint_every=max(1, steps // 10),
-        config=JOB.kept(options) | options.kept,
+        config=JOB.kept(options),
     )
 
 
 def work(options: Namespace) -> None:
-    text, options.kept = text_of(options)
+    text, block = options.text, options.block
+    if len(text) < (least := 10 * (block + 1)):  # the last tenth must have a block, and what comes after it
+        raise ValueError(f"the text has {len(text)} characters; give {least} for --block {block}")
     tokenizer = CharTokenizer(text)
     ids, cut = np.array(tokenizer.encode(text)), int(0.9 * len(text))
-    train, valid = blocks(ids[:cut], options.block, 1), blocks(ids[cut:], options.block, options.block)
-    if options.batch > len(train):
-        raise ValueError(
-            f"--batch is {options.batch}, and the text has {len(train)} blocks; give at most these"
-        )
+    train, valid = blocks(ids[:cut], block), blocks(ids[cut:], block, every=block)
+    if options.batch > (most := len(train)):
+        raise ValueError(f"--batch is {options.batch}, and the text has {most} blocks; give at most these")
     mt.manual_seed(options.seed)
-    sizes = options.block, tokenizer.vocab_size, options.layers, options.heads, options.width
+    sizes = block, tokenizer.vocab_size, options.layers, options.heads, options.width
     model = GPT(GPTConfig(*sizes, dropout=options.dropout, bias=False, init_std=options.init_std))
     prompt = options.prompt or ("\n" if "\n" in tokenizer.chars else text[0])
     start = mt.tensor([tokenizer.encode(prompt)] * options.samples)
@@ -114,11 +82,9 @@ def work(options: Namespace) -> None:
 
     write(min(options.length, 0))  # what cannot be written is refused before anything is trained
     trainer = make_trainer(model, train, valid, options)
-    print(f"{len(text):,} characters, {tokenizer.vocab_size} different; "
-          f"{model.get_num_params(False):,} parameters; {options.steps} steps")  # fmt: skip
-    begun = time.perf_counter()
-    (trainer.resume if options.resume else trainer.fit)()
-    print(f"trained to step {trainer.step} in {time.perf_counter() - begun:.0f} s (evaluation included)")
+    print(f"{len(text):,} characters, {tokenizer.vocab_size} different")
+    if not JOB.fit(trainer, options):
+        return
     print(f"validation loss {loss_over(model.eval(), valid):.4f} (all {len(valid)} blocks of the last tenth)")
     for sample in write(options.length):
         print("-" * 80, sample.strip("\n"), sep="\n")

@@ -1,19 +1,22 @@
-"""What the programs beside this file share: how they end; and of training jobs the settings, --resume."""
+"""What the programs beside this file share: how they end; and of training jobs settings, --resume, --text."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from microtensor.train import load_checkpoint, tune_allocator, world
+from microtensor.data import python_docs, read_text
+from microtensor.train import Trainer, load_checkpoint, tune_allocator, world
 
 
 def run(
@@ -31,6 +34,7 @@ def run(
             raise ModuleNotFoundError(
                 f'No module named {", ".join(map(repr, missing))}; run pip install -e ".[examples]"'
             )
+        tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
         return work() or 0
     except KeyboardInterrupt as stop:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -93,6 +97,17 @@ class Job:
         """What of the options goes into the config of a checkpoint."""
         return {name: getattr(options, name) for name in (*self.settings, "smoke")}
 
+    def fit(self, trainer: Trainer, options: argparse.Namespace) -> bool:
+        """Train, or go on with --resume; says how much, how long. Whether we speak: of several ranks one."""
+        n = sum(p.numel() for p in trainer.model.parameters())
+        print(f"{n:,} parameters, {trainer.max_steps} steps")
+        start = time.perf_counter()
+        (trainer.resume if options.resume else trainer.fit)()
+        print(f"trained to step {trainer.step} in {time.perf_counter() - start:.0f} s (evaluation included)")
+        if options.smoke:
+            print(f"({trainer.step} steps teach nothing yet: what follows is still noise)")
+        return trainer.world.is_writer
+
     def run(self, work: Callable[[argparse.Namespace], None], *needs: str) -> int:
         """As `run` above; work gets the options, once they are settled."""
         options = self.parser.parse_args()
@@ -100,7 +115,6 @@ class Job:
         def job() -> None:
             if not world().is_writer:
                 sys.stdout = None  # of several ranks one speaks
-            tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
             self.settle(options)
             if world().size > 1:  # said now: mpirun passes on nothing that is printed after Ctrl-C
                 print("after Ctrl-C, go on with the same command and --resume", flush=True)
@@ -116,6 +130,35 @@ class Job:
         again = [a for a in sys.argv if a != "--resume"]
         python = min(sys.executable, os.path.relpath(sys.executable), key=len)
         return f"{kept[-1]} is kept. Go on with:\n  {shlex.join([python, *again, '--resume'])}"
+
+
+class TextJob(Job):
+    """A job that learns from a text, --text FILE or this Python's documentation; a run keeps to its own."""
+
+    def __init__(self, doc: str, out: str, settings: Mapping[str, Any], smoke: Mapping[str, Any]) -> None:
+        super().__init__(doc, out, settings, smoke)
+        file = "a file in UTF-8; default the documentation of this Python"
+        self.parser.add_argument("--text", type=Path, help=file)
+
+    def settle(self, options: argparse.Namespace) -> None:
+        """As that of a Job; options.text becomes the text."""
+        super().settle(options)
+        file, begun = options.text, options.begun
+        options.source = str(file or begun.get("text", ""))
+        options.text = read_text(options.source) if options.source else python_docs()
+        options.sha256 = hashlib.sha256(options.text.encode()).hexdigest()
+        if not options.resume or options.sha256 == begun.get("sha256"):
+            return
+        own = begun.get("text") or "the documentation of Python"
+        way = "leave --text out"
+        if file is None or str(file) == begun.get("text"):  # where it was, but no longer the same
+            own = f"an earlier {own}" if begun.get("text") else "the documentation of another Python"
+            way = "bring that back"
+        raise ValueError(f"--resume: {options.out} was begun with {own}; {way}, or name another --out")
+
+    def kept(self, options: argparse.Namespace) -> dict[str, Any]:
+        """As that of a Job, with the text's file ("": Python's documentation) and checksum."""
+        return super().kept(options) | {"text": options.source, "sha256": options.sha256}
 
 
 def checkpoints(options: argparse.Namespace) -> list[Path]:

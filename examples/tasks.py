@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,8 +35,8 @@ from microtensor.data import (
 )
 from microtensor.optim import Adam
 from microtensor.optim.lr_scheduler import LambdaLR
-from microtensor.train import Trainer, tune_allocator
-from models import GPT, GPTConfig, Transformer, TransformerConfig, greedy_decode
+from microtensor.train import Trainer
+from models import GPT, GPTConfig, Transformer, TransformerConfig, exact_match
 
 LONGEST = 64  # positions of a model
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # of lines: not by colour alone
@@ -110,31 +110,11 @@ def loss_of(model: GPT | Transformer, batch: tuple[mt.Tensor, mt.Tensor]) -> tup
     return loss, int((tgt[:, 1:] != PAD).sum())
 
 
-def answers(model: GPT | Transformer, corpus: PairCorpus, sources: Sequence[str], longest: int) -> list[str]:
-    """What the model writes for each source, by greedy decoding."""
-    found: list[str] = []
-    for start in range(0, len(sources), 250):
-        src = mt.from_numpy(corpus.batch(sources[start : start + 250])[:, 1:])
-        if isinstance(model, GPT):
-            ids = greedy_decode(model, src[:, :-1], longest)[:, src.shape[1] - 1 :]
-        else:
-            ids = greedy_decode(model, src, longest + 1)  # with EOS
-        found += [corpus.decode(row) for row in ids.tolist()]
-    return found
-
-
-def exact_match(model: GPT | Transformer, corpus: PairCorpus, n: int) -> float:
-    """The share of n held-out items that are answered without any mistake."""
-    pairs = corpus.test_pairs()[:n]
-    longest = max(len(pair.target) for pair in pairs)
-    found = answers(model, corpus, [pair.source for pair in pairs], longest)
-    return sum(f == pair.target for f, pair in zip(found, pairs, strict=True)) / len(pairs)
-
-
 def train(task: Task, seed: int, steps: int, n_test: int, *, progress: bool = True) -> Result:
     """Train a fresh model on a task, looking at held-out items ten times on the way."""
     start = time.perf_counter()
     corpus = task.corpus()
+    test = corpus.test_pairs()[:n_test]
     batches = PairBatches(corpus, steps, batch_size=task.batch, seed=seed)
     mt.manual_seed(seed)
     model = build(task, corpus.vocab_size)
@@ -147,7 +127,7 @@ def train(task: Task, seed: int, steps: int, n_test: int, *, progress: bool = Tr
         loss_fn=loss_of,
         scheduler=scheduler,
         max_steps=steps,
-        evaluate=lambda m: {"exact_match": exact_match(m, corpus, min(n_test, 200))},
+        evaluate=lambda m: {"exact_match": exact_match(m, corpus, test[:200])},
         eval_every=max(1, steps // 10),
         log_every=min(10, steps),
         progress=progress,
@@ -156,7 +136,7 @@ def train(task: Task, seed: int, steps: int, n_test: int, *, progress: bool = Tr
     held_out = {pair.source for pair in corpus.test_pairs()}
     some = corpus.train_pairs(10_000, np.random.default_rng((seed, steps)))
     assert held_out.isdisjoint(pair.source for pair in some), "a held-out item was trained on"
-    return Result(history, time.perf_counter() - start, exact_match(model, corpus, n_test))
+    return Result(history, time.perf_counter() - start, exact_match(model, corpus, test))
 
 
 # --- the job ------------------------------------------------------------------------------------------------
@@ -195,7 +175,6 @@ def plot(results: dict[str, Result], path: Path) -> None:
 def main() -> int:
     """0 if every task reaches its accuracy, else 1. A smoke run is too short to reach any, and gives 0."""
     options = arguments(__doc__, "runs/tasks", only=TASKS)
-    tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
     results = {}
     for name in options.only or TASKS:
         print(f"{name}:")

@@ -179,6 +179,20 @@ def test_files_have_at_most_400_lines_and_functions_60(path):
             assert node.end_lineno - node.lineno < 60, f"{node.name}: split the function"
 
 
+NO_LESSON = {  # of examples/: what is no program of one idea
+    "job": "shared by all programs",
+    "lesson": "shared by the small ones",
+    "lecture": "nine measurements of the lecture",
+    "tasks": "five tasks, and the accuracies that are pinned for them",
+}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_an_example_is_one_idea_in_less_than_100_lines(path):
+    n = len(path.read_text(encoding="utf-8").splitlines())
+    assert (n < 100) or path.stem in NO_LESSON, "move what other programs need, too, to where they find it"
+
+
 def lines_of_code(path: Path) -> int:
     """Lines that are neither blank nor comment nor docstring: a budget must not reward leaving those out."""
     text = path.read_text(encoding="utf-8")
