@@ -7,7 +7,7 @@ the kernels come when the first product is computed.
 from importlib import import_module
 from math import e, inf, nan, pi
 
-from numpy import dtype, finfo, iinfo
+from numpy import dtype
 
 from microtensor import autograd
 from microtensor.create import (
@@ -60,6 +60,7 @@ from microtensor.functions import (
     vstack,
     where,
 )
+from microtensor.limits import finfo, iinfo
 from microtensor.listing import tape
 from microtensor.methods.arguments import device
 from microtensor.methods.einsum import einsum
@@ -76,74 +77,14 @@ from microtensor.tensor import Tensor, as_tensor
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Generator",
-    "Size",
-    "Tensor",
-    "arange",
-    "as_tensor",
-    "autograd",
-    "bool",
-    "cat",
-    "composites",
-    "cuda",
-    "device",
-    "double",
-    "dtype",
-    "e",
-    "einsum",
-    "empty",
-    "empty_like",
-    "enable_grad",
-    "eye",
-    "finfo",
-    "float",
-    "float32",
-    "float64",
-    "from_numpy",
-    "full",
-    "full_like",
-    "get_default_dtype",
-    "get_rng_state",
-    "hstack",
-    "iinfo",
-    "inf",
-    "inference_mode",
-    "int",
-    "int32",
-    "int64",
-    "is_grad_enabled",
-    "is_tensor",
-    "isin",
-    "linspace",
-    "long",
-    "manual_seed",
-    "meshgrid",
-    "nan",
-    "no_grad",
-    "normal",
-    "ones",
-    "ones_like",
-    "pi",
-    "rand",
-    "rand_like",
-    "randint",
-    "randn",
-    "randn_like",
-    "randperm",
-    "searchsorted",
-    "set_default_dtype",
-    "set_grad_enabled",
-    "set_rng_state",
-    "stack",
-    "tape",
-    "tensor",
-    "uint8",
-    "vstack",
-    "where",
-    "zeros",
-    "zeros_like",
-]
+__all__ = ["Generator", "Size", "Tensor", "arange", "as_tensor", "autograd", "bool", "cat", "composites"]
+__all__ += ["cuda", "device", "double", "dtype", "e", "einsum", "empty", "empty_like", "enable_grad", "eye"]
+__all__ += ["finfo", "float", "float32", "float64", "from_numpy", "full", "full_like", "get_default_dtype"]
+__all__ += ["get_rng_state", "hstack", "iinfo", "inf", "inference_mode", "int", "int32", "int64"]
+__all__ += ["is_grad_enabled", "is_tensor", "isin", "linspace", "long", "manual_seed", "meshgrid", "nan"]
+__all__ += ["no_grad", "normal", "ones", "ones_like", "pi", "rand", "rand_like", "randint", "randn"]
+__all__ += ["randn_like", "randperm", "searchsorted", "set_default_dtype", "set_grad_enabled"]
+__all__ += ["set_rng_state", "stack", "tape", "tensor", "uint8", "vstack", "where", "zeros", "zeros_like"]
 
 # the methods that are functions, too
 add, sub, mul, div, remainder, floor_divide = as_functions("add sub mul div remainder floor_divide")

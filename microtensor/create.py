@@ -16,6 +16,7 @@ from microtensor.methods.arguments import (
     as_rng,
     as_spread,
     as_tensors,
+    broadcast,
     check_device,
     is_int,
 )
@@ -314,22 +315,32 @@ rand_like, randn_like = _like(rand), _like(randn)
 
 
 def normal(
-    mean: float,
-    std: float,
-    size: Any,
+    mean: Any,
+    std: Any = 1.0,
+    size: Any = None,
     *,
     generator: Any = None,
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Normal with a mean and a standard deviation.
+    """Normal with a mean and a standard deviation: numbers and a size, or a tensor, in whose dtype it is.
 
-    Shapes: size
-    Raises: as `rand`; ValueError for a std below 0; TypeError for what is no number.
-    Source: torch.normal. Differs: mean and std are numbers, not tensors.
+    Shapes: size; without it what mean and std broadcast to, at least one of which is a tensor
+    Raises: as `rand`; ValueError for a std below 0, and shapes that do not broadcast; TypeError for what is
+    no number, and without a size where there is no tensor.
+    Source: torch.normal. Differs: records nothing, where PyTorch records a gradient of zeros.
     """
-    mean, std, found = as_number("normal", mean), as_spread("normal", std), _float("normal", dtype)
+    if size is None:
+        tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
+        if not tensors:
+            raise TypeError("normal: no size is given; give one, or a tensor of means or deviations")
+        dtype = tensors[0].dtype if dtype is None else dtype
+        mean, std = (v.array if isinstance(v, Tensor) else as_number("normal", v) for v in (mean, std))
+        size = broadcast("normal", np.shape(mean), np.shape(std))
+    else:
+        mean, std = as_number("normal", mean), as_number("normal", std)
+    std, found = as_spread("normal", std), _float("normal", dtype)
     draws = as_rng("normal", generator).standard_normal(as_lengths("normal", (size,)), found)
     return _leaf("normal", draws * std + mean, found, requires_grad, device)
 

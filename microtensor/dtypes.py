@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from microtensor.nested import opened
+
 __all__ = ["as_array", "default", "floating", "get_default_dtype", "result_dtype", "set_default_dtype"]
 
 DType = np.dtype[Any]
@@ -110,16 +112,18 @@ def cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 def as_array(data: Any, dtype: DType | None = None, who: str = "tensor") -> np.ndarray[Any, Any]:
     """Numbers, nested lists or anything array-like as an array: of the given dtype, or one we compute in."""
+    kinds: set[Any] = set()
     try:
-        array = np.asarray(data)
-    except ValueError as error:
+        array = np.asarray(opened(who, data, kinds) if isinstance(data, list | tuple) else data)
+    except (ValueError, RecursionError) as error:
         raise TypeError(f"{who}: no rectangle of numbers ({error}); make all rows equally long") from error
     if dtype is not None and array.dtype.kind in "biuf":  # at once: by way of float32 digits would be lost
         if dtype.kind in "iu" and array.size and not hasattr(data, "dtype"):
             _refuse_cut(who, array, dtype)
         return cast(array, dtype)
-    if not hasattr(data, "dtype") and not _holds_arrays(data) and (array.dtype == float64 or array.size == 0):
-        array = cast(array, default)
+    if not hasattr(data, "dtype") and array.dtype.kind == "f":
+        floats = [k for k in kinds if getattr(k, "kind", None) == "f"]
+        array = cast(array, np.result_type(*floats, *([default] if not floats or float in kinds else [])))
     if array.dtype not in KNOWN and array.dtype.newbyteorder("=") in KNOWN:
         return cast(array, array.dtype.newbyteorder("="))
     if array.dtype not in KNOWN:
@@ -138,10 +142,3 @@ def _refuse_cut(who: str, array: np.ndarray[Any, Any], dtype: DType) -> None:
     for end in (array.min(), array.max()):
         if not np.iinfo(dtype).min <= end <= np.iinfo(dtype).max:
             raise ValueError(f"{who}: {dtype} cannot hold {end}; choose a wider or floating dtype")
-
-
-def _holds_arrays(data: Any) -> bool:
-    """Does a (nested) list hold arrays or tensors, which keep their own dtype?"""
-    while isinstance(data, list | tuple) and data:
-        data = data[0]
-    return hasattr(data, "dtype")

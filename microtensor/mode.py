@@ -129,11 +129,14 @@ class no_grad(Block):
         super().__init__(grad=False)
 
 
-class inference_mode(no_grad):
-    """The same as `no_grad`; PyTorch's stricter promise (its results can never be recorded) is not made.
+class inference_mode(Block):
+    """The same as `no_grad`, or with mode=False as `enable_grad`; the results may be recorded later.
 
-    Source: PyTorch's inference_mode.
+    Source: PyTorch's inference_mode. Differs: its stricter promise (never recorded) is not made.
     """
+
+    def __init__(self, mode: Any = True) -> None:
+        super().__init__(grad=not mode)
 
 
 class enable_grad(Block):
@@ -172,8 +175,8 @@ class set_grad_enabled(Switch):
     Source: PyTorch's set_grad_enabled.
     """
 
-    def __init__(self, mode_on: bool) -> None:
-        super().__init__(grad=bool(mode_on))
+    def __init__(self, mode: bool) -> None:
+        super().__init__(grad=bool(mode))
 
 
 class composites(Block):

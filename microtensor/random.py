@@ -19,8 +19,7 @@ class Generator:
     >>> g = Generator().manual_seed(0)
     >>> state = g.get_state()
     >>> a = g.numpy.random()
-    >>> g.set_state(state)
-    >>> a == g.numpy.random()
+    >>> a == g.set_state(state).numpy.random()
     True
     """
 
@@ -59,8 +58,8 @@ class Generator:
         words = [*state["state"]["state"], state["has_uint32"], state["uinteger"]]
         return np.array(words, np.uint64).astype("<u8").view(np.uint8).copy()
 
-    def set_state(self, state: NDArray[np.uint8]) -> None:
-        """Go on from a state that get_state() gave.
+    def set_state(self, state: NDArray[np.uint8]) -> Generator:
+        """Go on from a state that get_state() gave. Returns the generator.
 
         Shapes: (48,), uint8
         Raises: ValueError for another shape or dtype.
@@ -76,6 +75,7 @@ class Generator:
         current["state"]["state"] = words[:4].copy()
         current["has_uint32"], current["uinteger"] = int(words[4]), int(words[5])
         self.numpy.bit_generator.state = current
+        return self
 
 
 default_generator = Generator()

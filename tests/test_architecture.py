@@ -17,12 +17,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # A module may import from levels below its own, and from its own room. The longest prefix decides.
 LEVELS = {
+    "microtensor.place": -2,
+    "microtensor.nested": -1,
     "microtensor.mode": 0,
     "microtensor.dtypes": 0,
+    "microtensor.limits": 1,
     "microtensor.memory": 0,
     "microtensor.hooks": 0,
     "microtensor.pieces": 0,
-    "microtensor.place": 0,
     "microtensor.printing": 0,
     "microtensor.random": 0,
     "microtensor.kernels": 0,

@@ -43,7 +43,16 @@ SHAPELESS = {
         "enable_grad",
         "inference_mode",
     ),
-    *("no_grad", "is_grad_enabled", "set_grad_enabled", "manual_seed", "set_default_dtype", "Generator"),
+    *(
+        "finfo",
+        "iinfo",
+        "no_grad",
+        "is_grad_enabled",
+        "set_grad_enabled",
+        "manual_seed",
+        "set_default_dtype",
+        "Generator",
+    ),
     *(
         "get_num_threads",
         "set_num_threads",
@@ -96,7 +105,7 @@ REFUSES_NOTHING = {
 
 
 # what NumPy and Python bring, and document
-NOT_OURS = {"Size", "dtype", "finfo", "iinfo"}
+NOT_OURS = {"Size", "dtype"}
 
 
 def room(module: str) -> Any:

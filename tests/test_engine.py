@@ -728,6 +728,16 @@ def test_a_decorated_generator_keeps_its_mode_to_itself():
     assert mt.is_grad_enabled()
 
 
+def test_inference_mode_and_set_grad_enabled_take_their_mode_by_name():
+    with mt.inference_mode(mode=False):
+        assert mt.is_grad_enabled()
+    with mt.no_grad(), mt.inference_mode(False):
+        assert mt.is_grad_enabled()
+    with mt.inference_mode(mode=True), mt.set_grad_enabled(mode=True):
+        assert mt.is_grad_enabled()
+    assert not mt.inference_mode(mt.is_grad_enabled)()
+
+
 def test_set_grad_enabled_works_as_call_block_and_decorator():
     with mt.set_grad_enabled(False):
         assert not mt.is_grad_enabled()

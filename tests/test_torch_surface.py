@@ -720,6 +720,41 @@ MADE: dict[str, Case] = {
         t.tensor([0.0, 2.0], dtype=t.bool),
     ),
     "numbers": lambda t: (t.tensor([t.pi, t.e, t.inf, -t.inf, t.nan]),),
+    "numbers_of_many_kinds": lambda t: (
+        t.tensor([np.float32(1), 2.0]),
+        t.tensor([1, np.float32(2)]),
+        t.tensor([np.float16(1), 2.0]),
+        t.tensor([2.0, np.float64(1)]),
+        t.tensor([np.float64(1)]),
+        t.tensor([[True, 2], [3, 4.5]]),
+    ),
+    "tensors_in_a_list_are_numbers": lambda t: (
+        t.tensor([t.tensor(1.0), 2.0]),
+        t.tensor([2.0, t.tensor(1.0)]),
+        t.tensor([t.tensor(1.0), t.tensor(2)]),
+        t.tensor([[t.tensor(1)], [2.5]]),
+        t.tensor([t.tensor(True), 2]),
+        t.tensor([t.tensor(1, dtype=t.uint8), 2]),
+        t.tensor([t.tensor(1.0, dtype=t.float64), 2]),
+        t.as_tensor([t.tensor(1.0), 2]),
+    ),
+    "normal_of_tensors": lambda t: (
+        t.normal(t.tensor([1.0, 2.0]), t.zeros(2)),
+        t.normal(t.tensor([1.0, 2.0]), 0.0),
+        t.normal(3, t.zeros(2, dtype=t.float64)),
+        t.normal(t.zeros(2, dtype=t.float64), t.zeros(3, 1)),
+        t.normal(t.zeros(2)) * 0,
+        t.normal(t.tensor(1.0), t.tensor(0.0), (2,)),
+    ),
+    "normal_of_numbers_alone": lambda t: t.normal(0.0, 1.0),
+    "normal_of_a_negative_deviation": lambda t: t.normal(0.0, t.tensor([1.0, -1.0])),
+    "normal_of_integers": lambda t: t.normal(t.tensor([1, 2]), 1.0),
+    "bernoulli_of_one_probability": lambda t: (
+        t.bernoulli(t.tensor([7.0, 0.0]), 1.0),
+        t.bernoulli(t.ones(2), p=0),
+        t.tensor([0, 1]).bernoulli(1.0),
+    ),
+    "bernoulli_of_two": lambda t: t.ones(2).bernoulli(2.0),
     "finfo": lambda t: [
         t.tensor(float(v)) for v in (t.finfo(t.float32).min, t.finfo(t.float64).max, t.finfo(t.float32).eps)
     ],
@@ -744,6 +779,35 @@ MADE: dict[str, Case] = {
     "numpy": lambda t: t.tensor(t.ones(2, requires_grad=True).numpy(force=True)),
     "numpy_of_a_leaf": lambda t: t.ones(2, requires_grad=True).numpy(),
 }
+
+
+def test_limits_of_dtypes_are_python_numbers():
+    for dtype in ("float32", "float64"):
+        ours, theirs = mt.finfo(getattr(mt, dtype)), torch.finfo(getattr(torch, dtype))
+        for name in ("min", "max", "eps", "tiny", "smallest_normal", "resolution", "bits", "dtype"):
+            assert type(getattr(ours, name)) is type(getattr(theirs, name))
+            assert getattr(ours, name) == getattr(theirs, name), (dtype, name)
+    for dtype in ("uint8", "int32", "int64"):
+        assert vars(mt.iinfo(getattr(mt, dtype))) == {
+            name: getattr(torch.iinfo(getattr(torch, dtype)), name)
+            for name in ("min", "max", "bits", "dtype")
+        }
+    assert mt.finfo() == mt.finfo(mt.get_default_dtype())
+    for call, words in (
+        (lambda: mt.finfo(mt.int64), "finfo: int64 is"),
+        (lambda: mt.iinfo(mt.bool), "iinfo: b"),
+    ):
+        with pytest.raises(TypeError, match=f"^{words}"):
+            call()
+
+
+def test_a_list_of_tensors_with_gradients_is_copied_without_them_and_this_is_said():
+    for t in (mt, torch):
+        loss = (t.ones(2, requires_grad=True) * 2).sum()
+        with pytest.warns(UserWarning, match="requires_grad=True|tensor: .* use mt.stack"):
+            made = t.tensor([loss, loss])
+        assert made.tolist() == [4.0, 4.0]
+        assert not made.requires_grad
 
 
 @pytest.mark.parametrize("name", MADE)

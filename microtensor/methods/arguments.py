@@ -12,31 +12,10 @@ import numpy as np
 from microtensor import dtypes, engine
 from microtensor.random import Generator, default_generator
 
-__all__ = [
-    "CPU",
-    "Dim",
-    "as_axes",
-    "as_axis",
-    "as_axis_of",
-    "as_choice",
-    "as_fill",
-    "as_index",
-    "as_integer",
-    "as_lengths",
-    "as_mask",
-    "as_number",
-    "as_operand",
-    "as_rng",
-    "as_shape",
-    "as_sizes",
-    "as_spread",
-    "as_tensors",
-    "broadcast",
-    "check_device",
-    "device",
-    "is_int",
-    "refuse_empty",
-]
+__all__ = ["CPU", "Dim", "as_axes", "as_axis", "as_axis_of", "as_choice", "as_fill", "as_index"]
+__all__ += ["as_integer", "as_lengths", "as_mask", "as_number", "as_operand", "as_rng", "as_shape"]
+__all__ += ["as_sizes", "as_spread", "as_tensors", "broadcast", "check_device", "device", "is_int"]
+__all__ += ["refuse_empty"]
 
 Dim = int | Sequence[int] | None
 _MOST = 2**63 - 1
@@ -197,9 +176,10 @@ def as_rng(who: str, generator: Generator | None) -> np.random.Generator:
 
 
 def as_spread(who: str, std: Any) -> Any:
-    """A standard deviation: a number from 0 on."""
-    if not as_number(who, std) >= 0:
-        raise ValueError(f"{who}: std is {std}; make it 0 or more")
+    """A standard deviation, a number or an array: from 0 on."""
+    wrong = np.extract(~(np.asarray(std) >= 0), std)
+    if wrong.size:
+        raise ValueError(f"{who}: std is {wrong[0]}; make it 0 or more")
     return std
 
 

@@ -29,7 +29,7 @@ class Draws:
         Raises: ValueError for a std below 0; TypeError for integers; RuntimeError as every change in place.
         Source: torch.Tensor.normal_.
         """
-        mean, std = as_number("normal_", mean), as_spread("normal_", std)
+        mean, std = as_number("normal_", mean), as_spread("normal_", as_number("normal_", std))
         return self._draw("normal_", as_rng("normal_", generator).normal, mean, std)
 
     def uniform_(
@@ -67,17 +67,19 @@ class Draws:
             )
         return self._assign(who, Ellipsis, draw(a, b, self.shape))
 
-    def bernoulli(self: Any, *, generator: Generator | None = None) -> Tensor:
-        """1 with the probability that stands there, else 0; the same dtype.
+    def bernoulli(self: Any, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+        """1 with the probability that stands there, or p everywhere, else 0; the same dtype.
 
         Shapes: any → the same
-        Raises: ValueError for what are no floats from 0 to 1.
+        Raises: ValueError for what are no floats from 0 to 1; TypeError for a p that is no number.
         Source: torch.bernoulli.
         """
-        if self.dtype.kind != "f" or not ((self.array >= 0) & (self.array <= 1)).all():
-            raise ValueError(f"bernoulli: {self.dtype}{self.shape}; give probabilities, floats from 0 to 1")
+        chance = self.array if p is None else np.asarray(as_number("bernoulli", p), float)
+        wrong = np.extract(~((chance >= 0) & (chance <= 1)) | (chance.dtype.kind != "f"), chance)
+        if wrong.size:
+            raise ValueError(f"bernoulli: {wrong[0]} is no probability; give floats from 0 to 1")
         draws = as_rng("bernoulli", generator).random(self.shape)
-        return engine.make((draws < self.array).astype(self.dtype), None, None)
+        return engine.make((draws < chance).astype(self.dtype), None, None)
 
     def multinomial(
         self: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
@@ -103,8 +105,10 @@ class Draws:
             raise TypeError(f"multinomial: replacement is {replacement!r}; give True or False")
         weights = np.atleast_2d(self.array).astype(np.float64)
         if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():
+            reach = f"{weights.min(initial=0)} to {weights.max(initial=0)}"
             raise ValueError(
-                "multinomial: weights must be finite, at least 0 and not all 0 in a row; check the softmax"
+                f"multinomial: weights from {reach}, or a row of zeros; make them finite, at least 0 and not "
+                f"all 0: check the softmax"
             )
         if not replacement and ((weights > 0).sum(-1) < num_samples).any():
             raise ValueError(

@@ -97,7 +97,10 @@ class Order:
         Source: torch.bincount.
         """
         if self.ndim != 1 or self.dtype.kind not in "iu" or (self.array < 0).any():
-            raise ValueError(f"bincount: {self.dtype}{self.shape}; give a vector of integers, 0 or more")
+            least = f" from {self.array.min()} on" if self.array.size else ""
+            raise ValueError(
+                f"bincount: {self.dtype}{self.shape}{least}; give a vector of integers, 0 or more"
+            )
         as_tensors("bincount", **({} if weights is None else {"weights": weights}))
         if weights is not None and weights.shape != self.shape:
             raise ValueError(f"bincount: weights {weights.shape} for {self.shape}; give one for each")

@@ -1,0 +1,33 @@
+"""Lists in lists, of which tensors are made: what stands in them, numbers, arrays or tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from microtensor.place import warn
+
+__all__ = ["opened"]
+
+
+def opened(who: str, data: Sequence[Any], kinds: set[Any]) -> Sequence[Any]:
+    """The list, with arrays for the tensors in it. Their dtypes, and the types of the rest, come into kinds.
+
+    A tensor without axes counts as a number, as in PyTorch, which warns of a lost gradient, too.
+    """
+    types = {*map(type, data)}
+    if types <= {bool, int, float}:
+        kinds |= types
+        return data
+    found: list[Any] = []
+    for item in data:
+        if isinstance(item, list | tuple):
+            found.append(opened(who, item, kinds))
+            continue
+        if getattr(item, "requires_grad", False):
+            warn(
+                f"{who}: a list of tensors is copied without their gradients; use mt.stack, or detach() them"
+            )
+        kinds.add(getattr(item, "dtype", type(item)))
+        found.append(getattr(item, "array", item))
+    return found
