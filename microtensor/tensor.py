@@ -190,7 +190,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         """
         if self._requires_grad and not force:
             raise RuntimeError(
-                "numpy: this tensor requires a gradient, which NumPy would lose; use detach().numpy()"
+                f"numpy: a {self.shape} tensor requires a gradient; use detach().numpy(), stack() for lists"
             )
         return self.array
 

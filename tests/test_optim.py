@@ -390,7 +390,7 @@ def test_signatures_show_what_pytorch_programs_look_for():
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: optim.SGD([]), ValueError, "no parameters"),
+        (lambda: optim.SGD([]), ValueError, "0 parameters"),
         (lambda: optim.SGD([leaf([1.0]) * 2]), ValueError, "no leaf"),
         (lambda: optim.SGD([np.ones(2)]), TypeError, "ndarray"),
         (lambda: optim.SGD(leaf([1.0])), TypeError, "list"),

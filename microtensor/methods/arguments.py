@@ -21,13 +21,13 @@ Dim = int | Sequence[int] | None
 _MOST = 2**63 - 1
 
 
-def as_axis(who: str, tensor: Any, dim: int, keepdim: bool = False, new: int = 0) -> int:
+def as_axis(who: str, tensor: Any, dim: Any, keepdim: bool = False, new: int = 0) -> int:
     """One axis, negative ones counted from the end; a 0-d tensor takes 0 and −1, as in PyTorch.
 
     new: how many axes the result has more, among which dim is counted.
     """
     if not is_int(dim):
-        raise TypeError(f"{who}: dim is {dim!r}; make it an integer")
+        raise TypeError(f"{who}: dim is {dim!r}; give an axis of {tensor.shape} as an integer, such as -1")
     if type(keepdim) is not bool:
         _check_keepdim(who, keepdim)
     n = max(tensor.array.ndim + new, 1)

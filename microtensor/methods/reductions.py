@@ -256,7 +256,7 @@ class Reductions(Order):
         """
         return ops.logsumexp(self, axis=as_axes("logsumexp", self, dim, keepdim), keepdims=keepdim)
 
-    def softmax(self: Any, dim: int, dtype: Any = None) -> Tensor:
+    def softmax(self: Any, dim: int | None = None, dtype: Any = None) -> Tensor:
         """eˣ / Σ eˣ along the axis dim.
 
         Shapes: any → the same
@@ -266,7 +266,7 @@ class Reductions(Order):
         """
         return self._along(ops.softmax, as_axis("softmax", self, dim), dtype)
 
-    def log_softmax(self: Any, dim: int, dtype: Any = None) -> Tensor:
+    def log_softmax(self: Any, dim: int | None = None, dtype: Any = None) -> Tensor:
         """x − ln Σ eˣ along the axis dim.
 
         Shapes: any → the same

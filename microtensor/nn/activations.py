@@ -48,20 +48,12 @@ class _Function(Module):
         return type(self)._function(*inputs, **{name: getattr(self, name) for name in self._options})
 
     def extra_repr(self) -> str:
-        """The options."""
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._options)
+        """The options; inplace if it is on."""
+        shown = {name: getattr(self, name) for name in self._options}
+        return ", ".join(f"{n}={v!r}" for n, v in shown.items() if n != "inplace" or v)
 
 
-class _InPlace(_Function):
-    """One with the option inplace, which is printed if it is on."""
-
-    def extra_repr(self) -> str:
-        """The other options, and inplace if it is on."""
-        shown = [f"{n}={getattr(self, n)!r}" for n in self._options if n != "inplace" or self.inplace]
-        return ", ".join(shown)
-
-
-class ReLU(_InPlace):
+class ReLU(_Function):
     """max(0, x); inplace: written over x.
 
     Shapes: (...) → (...)
@@ -75,7 +67,7 @@ class ReLU(_InPlace):
         super().__init__(inplace=inplace)
 
 
-class LeakyReLU(_InPlace):
+class LeakyReLU(_Function):
     """x where x > 0, else negative_slope · x; inplace: written over x.
 
     Shapes: (...) → (...)
@@ -89,7 +81,7 @@ class LeakyReLU(_InPlace):
         super().__init__(negative_slope=negative_slope, inplace=inplace)
 
 
-class SiLU(_InPlace):
+class SiLU(_Function):
     """x · σ(x), σ the sigmoid; inplace: written over x.
 
     Shapes: (...) → (...)
@@ -166,13 +158,13 @@ class Softmax(_Function):
     """eˣ / Σ eˣ along dim.
 
     Shapes: (...) → (...)
-    Raises: IndexError for a dim that the input has not, when called.
+    Raises: when called, TypeError without a dim, IndexError for one that the input has not.
     Source: PyTorch's Softmax. Differs: dim must be given; a row that is −∞ everywhere gives zeros, not NaN.
     """
 
     _function = F.softmax
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         super().__init__(dim=dim)
 
 
@@ -180,13 +172,13 @@ class LogSoftmax(_Function):
     """x − ln Σ eˣ along dim.
 
     Shapes: (...) → (...)
-    Raises: IndexError for a dim that the input has not, when called.
+    Raises: when called, TypeError without a dim, IndexError for one that the input has not.
     Source: PyTorch's LogSoftmax. Differs: dim must be given.
     """
 
     _function = F.log_softmax
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         super().__init__(dim=dim)
 
 

@@ -298,7 +298,7 @@ def scaled_dot_product_attention(
     check_tensors(who, query=query, key=key, value=value)
     refuse_integers(who, query)
     if is_causal and attn_mask is not None:
-        raise ValueError(f"{who}: is_causal with an attn_mask; combine them into one mask")
+        raise ValueError(f"{who}: attn_mask {attn_mask.shape} beside is_causal; combine them into one mask")
     lead = _check_attention(who, query.shape, key.shape, value.shape)
     if not 0.0 <= check_number(who, "dropout_p", dropout_p) <= 1.0:
         raise ValueError(f"{who}: dropout_p is {dropout_p}; it is the probability to drop, between 0 and 1")

@@ -129,10 +129,11 @@ def nll_loss(
 
 def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Scores as (N, C) and targets as (N,), checked."""
-    if input.ndim == 0 or target.shape != input.shape[:1] * (input.ndim > 1) + input.shape[2:]:
+    want = input.shape[:1] * (input.ndim > 1) + input.shape[2:]
+    if input.ndim == 0 or target.shape != want:
         raise ValueError(
-            f"{who}: input {input.shape} and target {target.shape} do not fit; the target has the input's "
-            f"shape without its class axis (axis 1, or 0 if it is the only one)"
+            f"{who}: input {input.shape} and target {target.shape} do not fit; make the target {want}, of "
+            f"class numbers (one-hot: argmax(1)), or the classes axis 1 of the input (last: transpose(1, -1))"
         )
     if target.dtype.kind not in "iu":
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
@@ -210,7 +211,7 @@ def binary_cross_entropy(
     for name, given in (("input", x.array), ("target", target.array)):
         if not ((given >= 0) & (given <= 1)).all():
             raise ValueError(
-                f"{who}: the {name} leaves 0 … 1; give probabilities (logits: {who}_with_logits)"
+                f"{who}: {name} of {given.min():.4g} … {given.max():.4g}; give 0 … 1, or {who}_with_logits"
             )
     edge = x * (1.0 - x) < 1e-12
     inside = ops.where(edge, 0.5, input)

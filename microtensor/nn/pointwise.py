@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from microtensor import ops
+from microtensor.mode import mode
 from microtensor.nn.checks import check_number, check_tensors, refuse_integers
+from microtensor.place import warn
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor
 
@@ -58,11 +60,11 @@ def sigmoid(input: Tensor) -> Tensor:
     return input.sigmoid()
 
 
-def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+def softmax(input: Tensor, dim: int | None = None, *, dtype: Any = None) -> Tensor:
     """eˣ / Σ eˣ along dim, computed in dtype if given.
 
     Shapes: (...) → (...)
-    Raises: IndexError for a dim that the input has not.
+    Raises: TypeError without a dim; IndexError for one that the input has not.
     Source: "Attention Is All You Need", §3.2.1. Differs from PyTorch: dim must be given; a row of
     nothing but −∞ gives zeros, not NaN.
     """
@@ -70,11 +72,11 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     return input.softmax(dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int | None = None, *, dtype: Any = None) -> Tensor:
     """x − ln Σ eˣ along dim, computed in dtype if given.
 
     Shapes: (...) → (...)
-    Raises: IndexError for a dim that the input has not.
+    Raises: TypeError without a dim; IndexError for one that the input has not.
     Source: PyTorch's log_softmax. Differs: dim must be given; a row of nothing but −∞ stays −∞, not NaN.
     """
     check_tensors("log_softmax", input=input)
@@ -161,6 +163,7 @@ def dropout(
 
     Shapes: (...) → (...)
     Raises: ValueError unless 0 ≤ p ≤ 1; TypeError for integers in training.
+    Warns: in training under no_grad, where eval() was forgotten.
     Source: Srivastava et al. 2014, §4. Differs: divided in training, not multiplied later, as in PyTorch.
     """
     check_tensors("dropout", input=input)
@@ -169,6 +172,8 @@ def dropout(
     if not training or p == 0.0:
         return input
     refuse_integers("dropout", input)
+    if not mode.grad:
+        warn(f"dropout: p is {p} in training mode while nothing is recorded; call model.eval() first")
     seed = int((generator or default_generator).numpy.integers(2**63))
     return _maybe_in_place(input, inplace, lambda x: ops.dropout(x, p=float(p), seed=seed))
 

@@ -45,9 +45,7 @@ def clip_grad_norm_(
         norm = float(np.linalg.norm(each, p)) if each else 0.0
     if not math.isfinite(norm):
         if error_if_nonfinite:
-            raise RuntimeError(
-                f"clip_grad_norm_: the gradient's norm is {norm}; look for the first NaN or inf"
-            )
+            raise RuntimeError(f"clip_grad_norm_: the norm is {norm}; look for the first NaN or inf")
     elif norm > max_norm:
         kernels.scale([g.array for g in gradients], float(max_norm) / (norm + 1e-6))
         mark_all_changed(g.version for g in gradients)
@@ -87,8 +85,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     several = list(parameters)
     total = sum(p.numel() for p in several)
     if vec.shape != (total,):
-        raise ValueError(
-            f"vector_to_parameters: vec {vec.shape} for {total} elements; give a vector of those"
-        )
+        raise ValueError(f"vector_to_parameters: vec has shape {vec.shape}; make it ({total},)")
     for p, piece in zip(several, vec.detach().split([p.numel() for p in several]), strict=True):
         p.data = piece.view_as(p)

@@ -54,14 +54,14 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        if isinstance(params, Tensor | Mapping):
+        if isinstance(params, Tensor | Mapping) or not isinstance(params, Iterable):
             raise TypeError(
-                f"{self._name}: params is one {type(params).__name__}; give a list of tensors or of dicts"
+                f"{self._name}: params is one {type(params).__name__}; give model.parameters(), or a list"
             )
         given: list[Any] = list(params)
         if not given:
             raise ValueError(
-                f"{self._name}: there are no parameters; give model.parameters() of a model that has some"
+                f"{self._name}: 0 parameters are given; give model.parameters(), with lists as nn.ModuleList"
             )
         for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
             self.add_param_group(group)
