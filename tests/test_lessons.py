@@ -153,10 +153,16 @@ def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env={**os.environ, **own}, capture_output=True, text=True)
 
 
+def skip_without_what_draws(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for word, package in (("viz.draw", "pygraphviz"), ("plot_history", "matplotlib")):
+        if word in text:
+            pytest.importorskip(package)
+
+
 @lessons
 def test_a_lesson_runs(path: Path, tmp_path: Path) -> None:
-    if "viz" in path.read_text(encoding="utf-8"):
-        pytest.importorskip("pygraphviz")
+    skip_without_what_draws(path)
     done = run(path.name[:2], cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -168,7 +174,8 @@ def test_a_lesson_runs(path: Path, tmp_path: Path) -> None:
 
 @lessons
 def test_a_lesson_runs_as_a_notebook(path: Path, tmp_path: Path) -> None:
-    for package in ("pygraphviz", "jupytext", "nbclient", "ipykernel"):
+    skip_without_what_draws(path)
+    for package in ("jupytext", "nbclient", "ipykernel"):
         pytest.importorskip(package)
     done = run(path.name[:2], "--notebooks", "made", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
