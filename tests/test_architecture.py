@@ -238,14 +238,16 @@ ROOMS = {
     "utils": 10,
     # four levels of drawings with their gradients and values 2850, whole models 260; maps 230, trees 120
     "viz": 3510,
+    "viz/page": 360,  # what a page says of a graph 170, its states 110, the backward step by step 45
 }
 
 
 def test_each_room_of_the_package_is_small():
     used = dict.fromkeys(ROOMS, 0)
     for path in PACKAGE:
-        folder = path.parent.relative_to(ROOT / "microtensor").parts
-        used[folder[0] if folder else ""] += lines_of_code(path)
+        folder = path.parent.relative_to(ROOT / "microtensor").as_posix()
+        room = max((room for room in ROOMS if f"{folder}/".startswith(f"{room}/")), key=len, default="")
+        used[room] += lines_of_code(path)
     assert {room: n for room, n in used.items() if n > ROOMS[room]} == {}
 
 

@@ -30,7 +30,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """What is to be drawn, and how."""
     parser = argparse.ArgumentParser(description="Draw one multi-head attention layer from its own tape.")
     add = parser.add_argument
-    add("-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .png .pdf .dot .json")
+    add(
+        "-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .html .png .pdf .dot .json"
+    )
     add(
         "--level", choices=LEVELS, default="equations", help="; ".join(f"{k}: {v}" for k, v in LEVELS.items())
     )

@@ -27,7 +27,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Draw what a factory makes, from its own tape.")
     add = parser.add_argument
     add("factory", help="module:function, or file.py:function")
-    add("-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .png .pdf .dot .json")
+    add(
+        "-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .html .png .pdf .dot .json"
+    )
     add("--level", choices=("equations", "ops", "heads", "tape"), default="equations")
     add("--depth", type=int, help="modules deeper than that are single nodes")
     add("--direction", choices=("TB", "BT", "LR"), default="TB")

@@ -155,9 +155,12 @@ class _Columns:
             if edge.tail in self.vjps:
                 name = painter.names.of(edge.source) or "its input"
                 norm = painter.contribution(edge)
-                self._back(self.vjps[edge.tail], self.vjps[edge.head], f"contributes to d{name}", norm)
+                painter.drawn[edge] = self._back(
+                    self.vjps[edge.tail], self.vjps[edge.head], f"contributes to d{name}", norm
+                )
 
-    def _back(self, upper: Box, lower: Box, tooltip: str, norm: str) -> None:
+    def _back(self, upper: Box, lower: Box, tooltip: str, norm: str) -> Arrow:
         arrow = Arrow(upper, lower, "", "", tooltip, True, kind="bwd", gradient=norm)
         arrow.id = self.painter.unique(f"bwd-{lower.name}-{upper.name}")
         self.painter.arrows.append(arrow)
+        return arrow

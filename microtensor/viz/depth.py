@@ -5,10 +5,12 @@ Depth counts names in a module's path; the numbers of a list do not count, so th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from microtensor.viz.record import Span
 from microtensor.viz.trace import Graph, Node
 
-__all__ = ["collapse", "prefixes"]
+__all__ = ["collapse", "hide", "module_span", "prefixes"]
 
 
 def prefixes(path: str) -> list[str]:
@@ -23,32 +25,39 @@ def prefixes(path: str) -> list[str]:
 
 
 def collapse(graph: Graph, depth: int | None) -> dict[Node, Span]:
-    """Each node that a module at that depth hides → a span for what the module computed in one go.
+    """Each node that a module at that depth hides → a span for what the module computed in one go."""
+    return {} if depth is None else hide(graph, lambda node: module_span(node, depth))
+
+
+def module_span(node: Node, depth: int) -> Span | None:
+    """A span for the module at that depth around a node, if there is one."""
+    path = next((s.path for s in reversed(node.spans) if s.kind == "module"), "")
+    path = next(iter(prefixes(path)[depth - 1 : depth]), "")
+    title = next((s.title for s in node.spans if s.kind == "module" and s.path == path and s.title), path)
+    last = path.rsplit(".", 1)[-1]
+    return Span("module", title if last.isdecimal() else last, path, 0, title=title) if path else None
+
+
+def hide(graph: Graph, span_of: Callable[[Node], Span | None]) -> dict[Node, Span]:
+    """Each node that `span_of` gives a span → the span of all that was computed with it in one go.
 
     A parameter that one of them alone uses is hidden, too.
     """
     spans: dict[Node, Span] = {}
     running: Span | None = None
-    for node in graph.nodes:
-        if depth is None or node.op is None:
-            continue
-        module = next((s for s in reversed(node.spans) if s.kind == "module"), None)
-        around = prefixes(module.path if module is not None else "")
-        if len(around) < depth:
-            running = None
-            continue
-        path = around[depth - 1]
-        if running is None or running.path != path:  # another module ran in between: a node of its own
-            title, last = _class(node, path), path.rsplit(".", 1)[-1]
-            running = Span("module", title if last.isdecimal() else last, path, 0, title=title)
-        spans[node] = running
+    for node in (n for n in graph.nodes if n.op is not None):
+        found = span_of(node)
+        if found is None or running is None or _place(found) != _place(running):
+            running = found  # another module ran in between: a node of its own
+        if running is not None:
+            spans[node] = running
     spans |= _parameters(graph, spans)
     _say(graph, spans)
     return spans
 
 
-def _class(node: Node, path: str) -> str:
-    return next((s.title for s in node.spans if s.kind == "module" and s.path == path and s.title), path)
+def _place(span: Span) -> tuple[str, str, int | None]:
+    return span.path, span.key, span.within
 
 
 def _parameters(graph: Graph, spans: dict[Node, Span]) -> dict[Node, Span]:
@@ -69,7 +78,8 @@ def _say(graph: Graph, spans: dict[Node, Span]) -> None:
             if spans.get(source) is not span and source.kind != "param":
                 inputs[id(span)][source] = None
     for span in {id(s): s for s in spans.values()}.values():
-        span.names = {f"x{i}": source for i, source in enumerate(inputs[id(span)])}
+        given = sorted(inputs[id(span)], key=lambda n: n.number) if span.kind == "frame" else inputs[id(span)]
+        span.names = {f"x{i}": source for i, source in enumerate(given)}
         span.texts = (
             f"y = {span.title if str(span.title).isidentifier() else span.key}({', '.join(span.names)})",
         )

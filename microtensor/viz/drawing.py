@@ -9,21 +9,19 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from microtensor import engine
 from microtensor.nn.module import Module
-from microtensor.viz import axes, dot, flow, names, render, style, svg, trace
-from microtensor.viz.depth import collapse
+from microtensor.viz import axes, dot, flow, names, page, render, style, svg, trace
 from microtensor.viz.findings import findings
-from microtensor.viz.fold import fold
 from microtensor.viz.layout import in_order, variants
-from microtensor.viz.paint import Options, paint
+from microtensor.viz.page.folding import Folds
+from microtensor.viz.paint import Options, Painter
 from microtensor.viz.picture import Picture
 from microtensor.viz.record import Recorder, current
-from microtensor.viz.repeat import repeat
 from microtensor.viz.running import run
 
 if TYPE_CHECKING:
@@ -57,6 +55,8 @@ class Made(NamedTuple):
 class Drawing:
     """A drawing: its DOT text, and what Graphviz makes of it. Shown as SVG in a notebook.
 
+    data: what its page says, as plain values: nodes, arrows, frames, and the steps of the backward.
+
     Raises: when asked for a file: ValueError for its suffix or above max_nodes, RuntimeError without
     Graphviz.
     Source: ours, drawn by Graphviz.
@@ -64,16 +64,16 @@ class Drawing:
 
     def __init__(
         self,
-        texts: list[str] | Callable[[], Made],
+        make: Callable[[], Made],
         *,
         theme: str,
         boxes: int,
         max_nodes: int,
         level: str,
-        about: Sequence[str] = (),
-        findings: Sequence[str] = (),
+        data: dict[str, Any] | None = None,
     ) -> None:
-        self._make = texts if callable(texts) else lambda: Made(texts, list(about), list(findings))
+        self._make, self.data = make, data
+        self.states: list[Drawing] = []  # of its page: with frames folded
         self.theme, self.boxes, self.max_nodes, self.level = theme, boxes, max_nodes, level
 
     @functools.cached_property
@@ -134,7 +134,7 @@ class Drawing:
         return self.dot if len(self.texts) == 1 else self._laid_out[0]
 
     def save(self, path: str | Path) -> Path:
-        """Write the drawing to a file; its suffix says how: .dot .svg .png .pdf .json.
+        """Write the drawing to a file; its suffix says how: .dot .svg .png .pdf .json, .html to explore it.
 
         Raises: ValueError for another suffix or above max_nodes; RuntimeError without Graphviz (then the
         .dot is written).
@@ -144,13 +144,17 @@ class Drawing:
         if kind == "dot":
             path.write_text(self.dot, encoding="utf-8")
             return path
-        if kind not in render.FORMATS:
+        if kind not in (*render.FORMATS, "html"):
             raise ValueError(
                 f"Drawing.save: cannot write {path.name!r}; end the name in "
-                f".dot, .{', .'.join(render.FORMATS)}"
+                f".dot, .{', .'.join(render.FORMATS)}, .html"
             )
+        made = {
+            "svg": functools.partial(self.svg, standalone=True),
+            "html": functools.partial(page.fill, self),
+        }
         try:
-            path.write_bytes(self.svg(standalone=True).encode() if kind == "svg" else self._render(kind))
+            path.write_bytes(made[kind]().encode() if kind in made else self._render(kind))
         except render.NoGraphviz:
             saved = self.save(_unused(path.with_suffix(".dot")))
             raise render.NoGraphviz(f"draw: no Graphviz found, saved {saved}; {render.CURE}") from None
@@ -231,8 +235,7 @@ def draw(
     """
     chosen = {"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend,
               "values": values, "cost": cost}  # fmt: skip
-    for option, value in chosen.items():
-        _check(option, value)
+    _check(chosen)
     _check_together(y, level, direction, depth)
     if isinstance(y, Module):
         recorder, result = run(y, inputs, arguments, level=level, options=OPTIONS)
@@ -244,14 +247,15 @@ def draw(
         )
     else:
         recorder, result, what = current() or Recorder(), y, "graph"
-    options = Options(level, values, cost, depth)
-    count, paint = _picture(result, recorder, names, options, shapes, what, grads, narrow=direction == "LR")
+    options = Options(level, values, cost, depth, shapes, names, direction, max_nodes)
+    count, paint = _pictures(result, recorder, options, what, grads)
     write = functools.partial(_write, level=level, direction=direction, theme=theme, legend=legend)
+    drawing = functools.partial(Drawing, theme=theme, max_nodes=max_nodes, level=level)
     if count > max_nodes:  # nobody may ever ask for the text
-        return Drawing(lambda: write(paint()), theme=theme, boxes=count, max_nodes=max_nodes, level=level)
-    picture = paint()
-    made = write(picture)
-    return Drawing(lambda: made, theme=theme, boxes=len(picture.order), max_nodes=max_nodes, level=level)
+        return drawing(lambda: write(next(paint())), boxes=count)
+    first, *others = (drawing(functools.partial(write, p), boxes=len(p.order), data=p.data) for p in paint())
+    first.states = others
+    return first
 
 
 def _write(picture: Picture, *, level: str, direction: str, theme: str, legend: bool) -> Made:
@@ -263,10 +267,11 @@ def _write(picture: Picture, *, level: str, direction: str, theme: str, legend: 
     return Made(texts, picture.equations, picture.findings)
 
 
-def _check(option: str, value: Any) -> None:
-    if value not in CHOICES[option]:
-        said = ", ".join(map(repr, CHOICES[option]))
-        raise ValueError(f"draw: {option}={value!r} is not to be had; choose {option} among {said}")
+def _check(chosen: dict[str, Any]) -> None:
+    for option, value in chosen.items():
+        if value not in CHOICES[option]:
+            said = ", ".join(map(repr, CHOICES[option]))
+            raise ValueError(f"draw: {option}={value!r} is not to be had; choose {option} among {said}")
 
 
 def _check_together(y: Any, level: str, direction: str, depth: int | None) -> None:
@@ -287,43 +292,38 @@ def _check_together(y: Any, level: str, direction: str, depth: int | None) -> No
         )
 
 
-def _picture(
-    y: Any,
-    recorder: Recorder,
-    called: str | Mapping[Any, Any],
-    options: Options,
-    shapes: str | None,
-    what: str,
-    grads: Any,
-    *,
-    narrow: bool,
-) -> tuple[int, Callable[[], Picture]]:
-    """Trace, fold, name: the rooms one after the other. How many nodes, and what paints them."""
-    by_line = options.level != "ops"
-    graph = trace.trace(y, recorder, _pairs(called))
+def _pictures(
+    y: Any, recorder: Recorder, options: Options, what: str, grads: Any
+) -> tuple[int, Callable[[], Iterator[Picture]]]:
+    """Trace, fold, name: the rooms one after the other. How many nodes, and what paints them, and then every
+    other state of its page.
+    """
+    graph = trace.trace(y, recorder, _pairs(options.names))
     axes.carry(graph)
     start = flow.seed(y, grads)
-    whole = fold(graph, by_line=by_line, hidden=collapse(graph, options.depth))
-    flows = None if start is None else flow.flow(graph, whole, y, start)
-    folded = repeat(whole) if options.level == "equations" else whole
+    apart = len({tag.path for tag in recorder.tags.values()}) > 1
+    code, narrow = options.names == "code", options.direction == "LR"
+    shapes = axes.Shapes(graph, options.shapes, code=code, narrow=narrow, apart=apart)
+    folds = Folds(graph, shapes, options)
+    flows = None if start is None else flow.flow(graph, folds.ways, y, start, folds.calls.note)
+    folded = folds.ways[0]
     heads = max((g.span.within or 0 for g in folded.groups if g.span is not None), default=0)
     if heads > MOST_HEADS:
         raise ValueError(
             f"draw: {heads} heads side by side are too many to be read; choose level='equations', or build "
             f"the layer with at most {MOST_HEADS}"
         )
-    apart = len({tag.path for tag in recorder.tags.values()}) > 1
-    written = axes.Shapes(graph, shapes, code=called == "code", narrow=narrow, apart=apart)
-    written.sizes |= {"h": heads} if heads else {}
-    said = names.Names(graph, folded, written, by_line=by_line)
-    title = "attention" if "Attention" in what else what.lower()
+    shapes.sizes |= {"h": heads} if heads else {}
     if options.level == "tape":
         flow.refuse_freed(graph, "level='tape'")
-    found = findings(graph, said, flows, y)
-    painted = functools.partial(
-        paint, graph, folded, said, written, options, what=title, flow=flows, found=found
-    )
-    return len(folded.groups) + 1, painted
+    title = "attention" if "Attention" in what else what.lower()
+    found = findings(graph, names.Names(graph, folded, shapes, by_line=options.level != "ops"), flows, y)
+
+    def paint() -> Iterator[Picture]:
+        for way, state in zip(folds.ways, folds.states, strict=False):
+            yield Painter(graph, way, shapes, options, flows, found).picture(title, state)
+
+    return len(folded.groups) + 1, paint
 
 
 def _pairs(called: str | Mapping[Any, Any]) -> list[tuple[str, Any]]:

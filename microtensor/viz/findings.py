@@ -18,7 +18,7 @@ from microtensor.viz.flow import Flow
 from microtensor.viz.names import Names
 from microtensor.viz.trace import Graph, Node
 
-__all__ = ["Finding", "findings"]
+__all__ = ["Finding", "findings", "results"]
 
 
 @dataclass
@@ -98,7 +98,9 @@ def _dead(node: Node) -> Any:
 def _nan(graph: Graph, names: Names, y: Any) -> Iterator[Finding]:
     if not np.isnan(y.array).any():
         return
-    first = _first_nan(graph)
+    first = next(
+        (n for n, x in results(graph) if x is not None and x.dtype.kind == "f" and np.isnan(x).any()), None
+    )
     if first is not None and first.op is None:
         yield Finding(f"{names.short(first)} holds NaN", first, "holds NaN", fault=True)
     elif first is not None:
@@ -106,17 +108,15 @@ def _nan(graph: Graph, names: Names, y: Any) -> Iterator[Finding]:
         yield Finding(what, first, f"first NaN: {symbols.escape(names.op(first)[0])}", fault=True)
 
 
-def _first_nan(graph: Graph) -> Node | None:
-    """The oldest node with a NaN. Results that nobody keeps are computed again: the values are gone.
+def results(graph: Graph) -> Iterator[tuple[Node, Any]]:
+    """Each node's values, oldest first. Those that nobody keeps are gone, and are computed again.
 
-    Where an operand is gone, too, what depends on it is not known, and the search goes on behind it.
+    Where an operand is gone, too, what depends on it is not known: None.
     """
     values: dict[Node, Any] = {}
     for node in graph.nodes:
-        values[node] = array = _values(node) if node.op is None else _result(graph, node, values)
-        if array is not None and array.dtype.kind == "f" and np.isnan(array).any():
-            return node
-    return None
+        values[node] = _values(node) if node.op is None else _result(graph, node, values)
+        yield node, values[node]
 
 
 def _values(leaf: Node) -> Any:

@@ -6,8 +6,9 @@ nothing. A parameter whose gradient is zero up to rounding is found by the size 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from microtensor.viz.fold import Edge, Folded
 from microtensor.viz.trace import Graph, Node
 from microtensor.walk import unbroadcast, walk
 
-__all__ = ["Flow", "flow", "refuse_freed", "seed"]
+__all__ = ["Flow", "flow", "inputs", "norm", "refuse_freed", "seed"]
 
 # A sum of n float32 terms is 0 if it is below this many units in the last place of their absolute sum: the
 # gradient of b_K stays below 1, that of b_Q above 1e5.
@@ -58,14 +59,14 @@ def seed(y: Any, grads: Any) -> Any:
     return grads.array.astype(y.dtype, copy=False)
 
 
-def flow(graph: Graph, folded: Folded, y: Any, g: Any) -> Flow:
-    """Walk from y with its gradient g.
+def flow(graph: Graph, ways: Iterable[Folded], y: Any, g: Any, note: Callable[..., Any]) -> Flow:
+    """Walk from y with its gradient g, once for all ways to fold the graph; `note` is told of each VJP.
 
     Raises: RuntimeError if an earlier backward has freed the tape.
     """
     refuse_freed(graph, "gradients")
-    watcher = _Watcher(graph, folded)
-    with Block(watch=watcher):
+    watcher = _Watcher(graph, ways)
+    with Block(watch=lambda entry, g, given: note(entry, watcher(entry, g, given))):
         found = walk([(y.grad_fn, g)], retain_graph=True)
     for node, gradient, _ in found:
         watcher.arrived(graph.by_id[id(node)], gradient)
@@ -85,9 +86,13 @@ def refuse_freed(graph: Graph, what: str) -> None:
 class _Watcher:
     """What `walk` shows of each VJP."""
 
-    def __init__(self, graph: Graph, folded: Folded) -> None:
+    def __init__(self, graph: Graph, ways: Iterable[Folded]) -> None:
         self.graph = graph
-        self.edges = {slot: edge for edge in folded.edges for slot in edge.slots}
+        self.edges: dict[tuple[Node, str], list[Edge]] = {}
+        for folded in ways:
+            for edge in itertools.chain(folded.edges, *folded.like.values()):
+                for slot in edge.slots:
+                    self.edges.setdefault(slot, []).append(edge)
         self.sums: dict[Edge, Any] = {}  # of edges that several uses add up to
         self.flow = Flow()
         self.terms: dict[Node, float] = {}  # how large the terms are that a gradient sums, or passes on
@@ -96,7 +101,7 @@ class _Watcher:
         node = self.graph.by_id[id(entry)]
         self.arrived(node, g)
         computed: list[Any] = []
-        for (slot, source), given in zip(self._inputs(entry, node), gradients, strict=True):
+        for (slot, source), given in zip(inputs(self.graph, entry), gradients, strict=True):
             gradient = given() if source is not None and callable(given) else given
             computed.append(None if source is None else gradient)
             if source is not None and gradient is not None:
@@ -105,18 +110,9 @@ class _Watcher:
             self.flow.broken = node
         return computed
 
-    def _inputs(self, entry: Entry, node: Node) -> list[tuple[str, Node | None]]:
-        """(slot, node that a gradient goes to, or None) of each input."""
-        names = entry.op.inputs or [f"{entry.op.variadic}{i}" for i in range(len(entry.inputs))]
-        wanted = (x if isinstance(x, Entry | engine.Tensor) else None for x in entry.inputs)
-        return [
-            (name, None if x is None else self.graph.by_id.get(id(x)))
-            for name, x in zip(names, wanted, strict=True)
-        ]
-
     def arrived(self, node: Node, g: Any) -> None:
         """All of a node's gradient."""
-        self.flow.norms[node] = _norm(g)
+        self.flow.norms[node] = norm(g)
         largest = float(np.max(np.abs(g), initial=0.0))
         if node.kind == "param" and largest <= ROUNDING * float(np.finfo(g.dtype).eps) * self.terms.get(
             node, 0.0
@@ -127,11 +123,11 @@ class _Watcher:
         """One contribution: its norm, and the size of its terms."""
         shape = source.value.shape
         gradient = unbroadcast(raw, shape) if raw.shape != shape else raw
-        edge = self.edges.get((node, slot))
-        if edge is not None and edge.times > 1:
-            self.sums[edge] = self.sums.get(edge, 0) + gradient
-        elif edge is not None:
-            self.flow.along[edge] = _norm(gradient)
+        for edge in self.edges.get((node, slot), ()):
+            if edge.times > 1:
+                self.sums[edge] = self.sums.get(edge, 0) + gradient
+            else:
+                self.flow.along[edge] = norm(gradient)
         self.terms[source] = self.terms.get(source, 0.0) + self._size(node, slot, g, raw, shape)
 
     def _size(self, node: Node, slot: str, g: Any, raw: Any, shape: tuple[int, ...]) -> float:
@@ -144,11 +140,20 @@ class _Watcher:
         return max(float(np.max(terms, initial=0.0)), moved)
 
     def result(self) -> Flow:
-        self.flow.along |= {edge: _norm(total) for edge, total in self.sums.items()}
+        self.flow.along |= {edge: norm(total) for edge, total in self.sums.items()}
         return self.flow
 
 
-def _norm(g: Any) -> float:
+def inputs(graph: Graph, entry: Entry) -> list[tuple[str, Node | None]]:
+    """(slot, node that a gradient goes to, or None) of each input."""
+    names = entry.op.inputs or [f"{entry.op.variadic}{i}" for i in range(len(entry.inputs))]
+    wanted = (x if isinstance(x, Entry | engine.Tensor) else None for x in entry.inputs)
+    pairs = zip(names, wanted, strict=True)
+    return [(name, None if x is None else graph.by_id.get(id(x))) for name, x in pairs]
+
+
+def norm(g: Any) -> float:
+    """‖g‖, added up in float64."""
     return float(np.sqrt(np.sum(np.square(g, dtype=np.float64))))
 
 

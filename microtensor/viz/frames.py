@@ -66,7 +66,7 @@ class Frames:
                 else name
             )
             tooltip = f"modules {path} … {last}" if count > 1 else f"module {path}"
-            made = Cluster(self.bare(f"cluster_{path}"), [title], tooltip, parent, True, outer=True)
+            made = Cluster(self.bare(f"cluster_{path}"), [title], tooltip, parent, True, outer=True, key=path)
             self.made[path, parent] = made
             (self.clusters if parent is None else parent.inner).append(made)
         return self.made[path, parent]
@@ -85,7 +85,8 @@ class Frames:
             name = self.bare(f"cluster_{last}" if span.index is None else f"cluster_{last}_{span.index}")
             lines = [last] if span.kind == "module" else self._title(span)
             tooltip = f"module {span.path}" if span.kind == "module" else " ".join(lines)
-            made = Cluster(name, lines, tooltip, parent, span.kind == "module", span.index)
+            where = span.path if span.kind == "module" else f"{span.path}#{span.key}{span.index or ''}"
+            made = Cluster(name, lines, tooltip, parent, span.kind == "module", span.index, key=where)
             self.made[key] = made
             (self.clusters if parent is None else parent.inner).append(made)
         return self.made[key]

@@ -52,8 +52,9 @@ def in_order(layout: dict[str, Any]) -> bool:
         if "pos" in item:
             x, y = map(float, item["pos"].split(","))
             places[item["name"]] = -y if sideways else x
-    heads = itertools.takewhile(lambda i: f"scores{i}" in places, itertools.count(1))
-    row = [[places[f"lin{lane}{i}"] for lane in "QKV"] for i in heads]
+    heads = itertools.takewhile(lambda i: {f"head{i}", f"scores{i}"} & places.keys(), itertools.count(1))
+    names = [[f"head{i}", *(f"lin{lane}{i}" for lane in "QKV")] for i in heads]  # a page folds heads
+    row = [[places[name] for name in head if name in places] for head in names]
     return all(lanes == sorted(lanes) for lanes in row) and row == sorted(row)
 
 
@@ -80,7 +81,10 @@ def plan(picture: Picture, variant: Variant | None = None) -> Layout:
 
 
 def _side_by_side(layout: Layout, picture: Picture) -> None:
-    """Level tape: rows of three, and a column for what is kept."""
+    """Heads that a page has folded. Level tape: rows of three, and a column for what is kept."""
+    heads = [box.name for box in picture.order if box.classes == "op head"]
+    if len(heads) > 1:
+        layout.statements.append(f"{{rank=same; {' -> '.join(heads)} [style=invis];}}")
     for row in picture.rows:
         layout.statements.append(f"{{rank=same; {'; '.join(box.name for box in row)};}}")
     kept = [box for row in picture.rows for box in row if box.kind == "saved"]

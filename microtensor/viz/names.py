@@ -47,7 +47,7 @@ class Names:
 
     def _needs_name(self, node: Node, group: Group) -> bool:
         """Leaves do, and at levels of lines what neither a fold nor a tag has named."""
-        return node.op is None or (self.by_line and (group.span is None or group.span.kind == "module"))
+        return node.op is None or (self.by_line and (group.span is None or group.span.kind != "fold"))
 
     def _known(self, node: Node) -> str | None:
         if node.given is not None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,77 +24,51 @@ from microtensor.viz.flow import Flow
 from microtensor.viz.fold import Edge, Folded, Group, block_of, leaves_frame, numbered, path_of
 from microtensor.viz.frames import Frames
 from microtensor.viz.names import Names
+from microtensor.viz.page.describe import describe
+from microtensor.viz.page.folding import State
 from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture, in_lines
 from microtensor.viz.trace import Graph, Node
 
-__all__ = ["Options", "Painter", "paint"]
+__all__ = ["Options", "Painter"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is drawn beside the graph."""
+    """What is drawn, and how: the options of `draw` that its rooms ask for."""
 
     level: str
-    values: bool = False
-    cost: bool = False
-    depth: int | None = None
-
-
-def paint(
-    graph: Graph,
-    folded: Folded,
-    names: Names,
-    shapes: Shapes,
-    options: Options,
-    *,
-    what: str,
-    flow: Flow | None,
-    found: list[Finding],
-) -> Picture:
-    """Box every group, join parameters of one user in one box (level equations), and draw the arrows."""
-    painter = Painter(graph, folded, names, shapes, options, flow, found)
-    painter.draw_groups()
-    painter.draw_arrows()
-    painter.draw_output()
-    rows = add_columns(painter) if options.level == "tape" else []
-    said = [box.tooltip.split("\n")[0] for box in painter.order if box.classes.startswith("op ")]
-    return Picture(
-        what,
-        options.level,
-        painter.boxes,
-        painter.arrows,
-        painter.frames.clusters,
-        painter.captions(),
-        [finding.plain for finding in found],
-        said[:50],
-        names.code,
-        painter.order,
-        rows,
-    )
+    values: bool
+    cost: bool
+    depth: int | None
+    shapes: str | None
+    names: str | Mapping[Any, Any]
+    direction: str
+    max_nodes: int
 
 
 class Painter:
-    """Groups and edges as boxes and arrows."""
+    """Boxes every group, joins parameters of one user in one box (level equations), and draws the arrows."""
 
     def __init__(
         self,
         graph: Graph,
         folded: Folded,
-        names: Names,
         shapes: Shapes,
         options: Options,
         flow: Flow | None,
         found: list[Finding],
     ) -> None:
-        self.graph, self.folded, self.names, self.shapes, self.flow = graph, folded, names, shapes, flow
+        self.graph, self.folded, self.shapes, self.flow = graph, folded, shapes, flow
         self.options, self.found = options, found
         self.level, self.by_line = options.level, options.level != "ops"
+        self.names = Names(graph, folded, shapes, by_line=self.by_line)
         self.boxes: list[Box] = []
         self.arrows: list[Arrow] = []
         self.of: dict[Group, tuple[Box, str]] = {}  # group → its box, and the port there
         self.taken: dict[str, int] = {}
         self.order: list[Box] = []
         self.leaves = 0
+        self.drawn: dict[Edge, Arrow] = {}  # by which arrow its gradient is drawn
         self.ports: dict[Edge, str] = {}  # where in its head an edge ends
         self.frames = Frames(folded, shapes, self.level, self.bare)
         self.users: dict[Group, dict[Group, None]] = {}  # of each group, in order and once each
@@ -105,6 +81,18 @@ class Painter:
         self.fold_ids = {
             g: self.unique(f"node-{symbols.safe(self.key(g))}") for g in folded.groups if g.span is not None
         }
+
+    def picture(self, what: str, state: State) -> Picture:
+        """All of it, under the title `what`; state: of its page."""
+        self.draw_groups()
+        self.draw_arrows()
+        self.draw_output()
+        rows = add_columns(self) if self.level == "tape" else []
+        said = [box.tooltip.split("\n")[0] for box in self.order if box.classes.startswith("op ")]
+        look = what, self.level, self.boxes, self.arrows, self.frames.clusters, self.captions()
+        found = [finding.plain for finding in self.found]
+        data = describe(self, rows, state)
+        return Picture(*look, found, said[:50], self.names.code, self.order, rows, data)
 
     def unique(self, name: str) -> str:
         """An id: the name itself, or with -2, -3 … if it is taken."""
@@ -309,20 +297,21 @@ class Painter:
                 if self.level == "heads":  # labels on arrows make Graphviz mix up heads: nodes say it
                     arrow.tooltip += f"\ncontributes {arrow.gradient}" if arrow.gradient else ""
                     arrow.gradient = ""
-            if self.level == "heads" and tail.shape == "cells" and self._joined(arrow):
-                continue
-            self.arrow(arrow)
+            twin = self._twin(arrow) if self.level == "heads" and tail.shape == "cells" else None
+            self.drawn[edge] = twin or arrow
+            if twin is None:
+                self.arrow(arrow)
 
-    def _joined(self, arrow: Arrow) -> bool:
-        """Level heads: one arrow from a box of parameters to each user. Does it join one that is there?"""
+    def _twin(self, arrow: Arrow) -> Arrow | None:
+        """Level heads: one arrow from a box of parameters to each user. The one that it joins, if any."""
         arrow.port = ""
         for other in self.arrows:
             if other.tail is arrow.tail and other.head is arrow.head:
                 other.tooltip += "\n" + arrow.tooltip
                 other.differentiable |= arrow.differentiable
                 other.flows |= arrow.flows
-                return True
-        return False
+                return other
+        return None
 
     def norm(self, node: Node) -> str:
         """The norm of a node's gradient, in two digits; empty where none is drawn."""

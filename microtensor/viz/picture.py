@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["Arrow", "Box", "Cell", "Cluster", "Picture", "in_lines", "length"]
 
@@ -64,6 +65,7 @@ class Cluster:
     parent: Cluster | None
     module: bool
     index: int | None = None  # of a numbered frame
+    key: str = ""  # the path of its module, and of a frame in it also the layer's word for it
     column: str = ""  # level tape: fwd, tape, bwd
     outer: bool = False  # a module around lines of the paper, not around ops
     boxes: list[Box] = field(default_factory=list)
@@ -102,6 +104,7 @@ class Picture:
     code: bool  # long names
     order: list[Box]  # all boxes, in the order of the computation
     rows: list[list[Box]] = field(default_factory=list)  # boxes of several columns that stand side by side
+    data: dict[str, Any] = field(default_factory=dict)  # what a page says of it
 
 
 def length(html: str) -> int:

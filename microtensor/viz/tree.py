@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from microtensor.viz import style, symbols
-from microtensor.viz.drawing import CHOICES, Drawing
+from microtensor.viz.drawing import CHOICES, Drawing, Made
 
 __all__ = ["beam_tree"]
 
@@ -51,14 +51,8 @@ def beam_tree(
         raise ValueError(f"beam_tree: there is no node of row {row}; rows with nodes are {rows}")
     tree = _Tree(nodes, mine, _names(tokens, [nodes[i].token for i in mine]))
     colours = style.DARK if theme == "dark" else style.LIGHT
-    return Drawing(
-        ["\n".join(tree.lines(direction, colours)) + "\n"],
-        theme=theme,
-        boxes=len(mine) + 1,
-        max_nodes=max_nodes,
-        level="tree",
-        about=tree.found(),
-    )
+    made = Made(["\n".join(tree.lines(direction, colours)) + "\n"], tree.found(), [])
+    return Drawing(lambda: made, theme=theme, boxes=len(mine) + 1, max_nodes=max_nodes, level="tree")
 
 
 def _names(tokens: Sequence[str] | Callable[[int], str] | None, used: list[int]) -> Callable[[int], str]:

@@ -1,0 +1,610 @@
+"""The page to explore: one file that loads nothing, tells the engine's gradients, and works by keys alone.
+
+The second half runs it in a headless Chromium, and is skipped where there is none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import microtensor as mt
+from microtensor import viz
+from microtensor.mode import Block
+from microtensor.viz import render, symbols
+from models import BeamNode, MultiHeadAttention, Transformer, TransformerConfig, causal_mask
+
+HOSTILE = '</script><img src=x onerror="window.broken=1">\'&amp;\\N😀\u202e]]><!--'
+VOID = {"meta", "link", "input", "path", "polygon", "polyline", "ellipse"}  # of SVG, they are <path … />
+
+
+def norm(t: Any) -> float:
+    array = t.array if isinstance(t, mt.Tensor) else t
+    return float(np.linalg.norm(array.astype(np.float64)))
+
+
+class Layer:
+    """One self-attention with its gradients, as a program of the user has them."""
+
+    def __init__(self) -> None:
+        mt.manual_seed(3)
+        self.layer = MultiHeadAttention(16, 2)
+        self.x = mt.randn(2, 5, 16, requires_grad=True)
+        self.g = mt.randn(2, 5, 16)
+        self.mask = causal_mask(5)
+
+    def draw(self, **options: Any) -> viz.Drawing:
+        return viz.draw(self.layer, self.x, mask=self.mask, **{"grads": self.g, **options})
+
+    def gradient_by(self, letter: str) -> Any:
+        """Of x, along one of its three paths alone: the others get a copy without a gradient."""
+        x = self.x.detach().requires_grad_()
+        inputs = [x if each == letter else self.x.detach() for each in "QKV"]
+        self.layer(*inputs, mask=self.mask).backward(self.g)
+        return x.grad.array
+
+
+@pytest.fixture
+def made() -> Layer:
+    return Layer()
+
+
+def blocks(page: str) -> list[dict[str, Any]]:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+
+
+# --- the file -----------------------------------------------------------------------------------------------
+
+
+class Checker(HTMLParser):
+    """Tags that open and close as they should, and what they would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href", "action", "data")]
+        self.ids += [v or "" for k, v in attrs if k == "id"]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+def test_the_page_is_one_well_formed_file_that_loads_nothing(made: Layer, level: str, tmp_path: Path) -> None:
+    page = made.draw(level=level).save(tmp_path / "x.html").read_text(encoding="utf-8")
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open == []
+    assert checker.loads == ["data:,"]
+    assert len(set(checker.ids)) == len(checker.ids)
+    assert set(re.findall(r"https?://[^\s\"'<>]+", page)) <= {
+        "http://www.w3.org/2000/svg",  # names of languages, which nobody fetches
+        "http://www.w3.org/1999/xlink",
+    }
+    assert "url(" not in page
+    assert "@import" not in page
+    assert not re.search(r"\{\{\w+\}\}", page)
+
+
+def test_its_data_is_the_drawings(made: Layer, tmp_path: Path) -> None:
+    drawing = made.draw(values=True)
+    page = drawing.save(tmp_path / "x.html").read_text(encoding="utf-8")
+    assert blocks(page) == [drawing.data, *(state.data for state in drawing.states)]
+    assert page.count('class="picture"') == 1 + len(drawing.states)
+
+
+def test_a_page_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+    pages = [Layer().draw(values=True).save(tmp_path / f"{i}.html").read_bytes() for i in range(2)]
+    assert pages[0] == pages[1]
+
+
+def test_names_cannot_leave_the_block_that_they_are_in(tmp_path: Path) -> None:
+    x = mt.ones(2, 3, requires_grad=True)
+    page = viz.draw((x * x).sum(), names={HOSTILE: x}, grads=True).save(tmp_path / "x.html")
+    text = page.read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert text.count("</script>") == 2
+    assert any(HOSTILE[:9] in node["label"] for node in blocks(text)[0]["nodes"])
+
+
+def test_without_graphviz_there_is_the_one_error(
+    made: Layer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "_by_program", lambda text, kind: None)
+    monkeypatch.setattr(render, "_by_library", lambda text, kind: None)
+    with pytest.raises(render.NoGraphviz, match=r"no Graphviz found, saved .*x.dot; pip install"):
+        made.draw().save(tmp_path / "x.html")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.dot"]
+
+
+def test_what_is_no_graph_of_tensors_has_no_page(made: Layer, tmp_path: Path) -> None:
+    tree = viz.beam_tree([BeamNode(0, -1, 1, 0.0, 0.0, 0.0, True, 1)])
+    with pytest.raises(ValueError, match="this drawing is a tree; save the"):
+        tree.save(tmp_path / "x.html")
+    with pytest.raises(ValueError, match="more than max_nodes=3"):
+        made.draw(max_nodes=3).save(tmp_path / "x.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the steps are the engine's -----------------------------------------------------------------------------
+
+
+def ops_of(data: dict[str, Any]) -> list[str]:
+    return [name for step in data["steps"] for name in step["ops"]]
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "tape"])
+def test_steps_follow_the_engines_walk(made: Layer, level: str) -> None:
+    with viz.recording():
+        y = made.layer(made.x, mask=made.mask)
+        drawing = viz.draw(y, grads=made.g, level=level)
+    walked: list[str] = []
+    with Block(watch=lambda entry, g, gradients: walked.append(entry.op.name) or gradients):
+        y.backward(made.g)
+    for data in (drawing.data, *(state.data for state in drawing.states)):
+        assert ops_of(data) == walked
+        assert data["steps"][-1]["call"] == len(walked)
+
+
+def test_three_paths_add_up_to_the_gradient_of_x(made: Layer) -> None:
+    found = [a for step in made.draw().data["steps"] for a in step["arrivals"] if a["name"] == "<I>dX</I>"]
+    paths = [made.gradient_by(letter) for letter in "VKQ"]  # newest first
+    assert [(a["part"], a["of"]) for a in found] == [(1, 3), (2, 3), (3, 3)]
+    assert [a["norm"] for a in found] == pytest.approx([norm(g) for g in paths], rel=1e-4)
+    sums = [norm(sum(paths[: i + 1])) for i in range(3)]
+    assert [a["sum"] for a in found] == pytest.approx(sums, rel=1e-4)
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+def test_every_gradient_that_is_complete_is_the_engines(made: Layer, level: str) -> None:
+    drawing = made.draw(level=level)
+    made.layer(made.x, mask=made.mask).backward(made.g)
+    parts = dict(zip("QKVO", made.layer.children(), strict=True))
+    known = {f"dW^{letter}": part.weight for letter, part in parts.items()}
+    known |= {f"db_{letter}": parts[letter].bias for letter in "QVO"}  # that of b_K is rounding
+    for data in (drawing.data, *(state.data for state in drawing.states)):
+        done = {
+            symbols.untagged(a["name"]): a["sum"]
+            for step in data["steps"]
+            for a in step["arrivals"]
+            if a["part"] == a["of"]
+        }
+        assert done["dX"] == pytest.approx(norm(made.x.grad), rel=1e-4)
+        hidden = known.keys() - done.keys()  # in a folded module
+        assert not hidden or data["folded"]
+        for name in known.keys() - hidden:
+            assert done[name] == pytest.approx(norm(known[name].grad), rel=1e-4)
+
+
+def test_without_gradients_the_order_is_the_same_and_has_no_numbers(made: Layer) -> None:
+    with_numbers, without = made.draw().data, made.draw(grads=False).data
+    assert ops_of(with_numbers) == ops_of(without)
+    bare = [{k: v for k, v in a.items() if k not in ("norm", "sum")}
+            for step in with_numbers["steps"] for a in step["arrivals"]]  # fmt: skip
+    assert bare == [a for step in without["steps"] for a in step["arrivals"]]
+    assert not any("norms" in t for node in without["nodes"] for t in node["tensors"])
+
+
+def test_x_times_x_arrives_twice_and_adds_up() -> None:
+    x = mt.tensor([3.0, 4.0], requires_grad=True)
+    (step,) = [s for s in viz.draw(x * x, grads=mt.ones(2)).data["steps"] if s["ops"]]
+    assert [(a["part"], a["of"], a["norm"], a["sum"]) for a in step["arrivals"]] == [
+        (1, 2, 5.0, 5.0),
+        (2, 2, 5.0, 10.0),
+    ]
+
+
+def test_a_layer_drawn_for_several_says_which_one_a_step_is_in() -> None:
+    model = Transformer(TransformerConfig(9, 9, d_model=8, n_heads=2, d_ff=8, n_encoder_layers=2,
+                                          n_decoder_layers=1)).eval()  # fmt: skip
+    drawing = viz.draw(model, mt.randint(3, 9, (1, 4)), mt.randint(3, 9, (1, 3)))
+    modules = [step["module"] for step in drawing.data["steps"] if step.get("module")]
+    assert {re.match(r"encoder\.layers\.\d", m)[0] for m in modules} == {
+        "encoder.layers.0",
+        "encoder.layers.1",
+    }
+    assert modules[0].startswith("encoder.layers.1")
+
+
+def test_values_are_those_of_the_tensors(made: Layer) -> None:
+    with viz.recording():
+        y = made.layer(made.x, mask=made.mask)
+        data = viz.draw(y, values=True).data
+    tensors = {t["name"]: t["values"] for node in data["nodes"] for t in node["tensors"] if "values" in t}
+    assert tensors["<I>X</I>"]["norm"] == pytest.approx(norm(made.x), rel=1e-5)
+    assert tensors["<I>Y</I>"]["least"] == pytest.approx(float(y.array.min()), rel=1e-5)
+    weights = np.array(tensors["<I>A</I>"]["maps"])
+    assert weights.shape == (2, 5, 5)
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+    assert tensors["<I>S̃</I>"]["hidden"] == 2 * 2 * 10
+    assert tensors["<I>S̃</I>"]["maps"][0][0][1] == "-inf"
+    json.dumps(data, allow_nan=False)
+
+
+# --- folding ------------------------------------------------------------------------------------------------
+
+
+def model(norm: str = "post") -> tuple[Any, ...]:
+    mt.manual_seed(0)
+    config = TransformerConfig(
+        9, 9, d_model=8, n_heads=2, d_ff=8, n_encoder_layers=2, n_decoder_layers=2, norm=norm
+    )
+    return Transformer(config).eval(), mt.randint(3, 9, (1, 4)), mt.randint(3, 9, (1, 3))
+
+
+def drawings() -> Iterator[tuple[str, viz.Drawing]]:
+    made = Layer()
+    for level in ("equations", "ops", "heads"):
+        yield level, made.draw(level=level)
+    yield "model", viz.draw(*model(), grads=mt.ones(1, 3, 9))
+    yield "depth", viz.draw(*model("pre"), depth=2)
+
+
+@pytest.mark.parametrize("what", range(5))
+def test_a_click_folds_and_another_one_unfolds(what: int) -> None:
+    _, drawing = list(drawings())[what]
+    states = [drawing.data, *(state.data for state in drawing.states)]
+    assert len(states) > 1
+    assert states[0]["folded"] == []
+    for data in states:
+        assert len({node["id"] for node in data["nodes"]}) == len(data["nodes"])
+        for frame in data["frames"]:
+            assert frame["open"] == (
+                frame["unit"] not in data["folded"]
+            )  # layers drawn once keep theirs: × 2
+            assert frame["open"] == (frame["unit"] in states[frame["to"]]["folded"])
+        folded = [node for node in data["nodes"] if node["kind"] == "folded"]
+        assert {node["unit"] for node in folded} == set(data["folded"])
+        for node in folded:
+            assert node["unit"] not in states[node["to"]]["folded"]
+
+
+@pytest.mark.parametrize("what", range(5))
+def test_a_tensor_has_one_gradient_in_every_state(what: int) -> None:
+    """Where a node stands for the same ops, whatever is folded around it."""
+    _, drawing = list(drawings())[what]
+    first = {node["id"]: node for node in drawing.data["nodes"]}
+    for state in drawing.states:
+        for node in state.data["nodes"]:
+            if node["kind"] in ("input", "output") and node["id"] in first:
+                assert node["tensors"] == first[node["id"]]["tensors"]
+        assert all(step["arrivals"] or step["ops"] for step in state.data["steps"])
+
+
+def test_a_folded_attention_is_what_the_paper_calls_it(made: Layer) -> None:
+    (folded,) = made.draw().states
+    (node,) = [n for n in folded.data["nodes"] if n["kind"] == "folded"]
+    assert node["equation"] == "<I>H</I> = attention(<I>Q</I>, <I>K</I>, <I>V</I>, <I>M</I>)"
+    assert "subgraph" not in folded.dot
+
+
+def test_many_ways_to_fold_are_one_a_depth() -> None:
+    drawing = viz.draw(*model())
+    assert drawing.data["together"]
+    assert len(drawing.states) == 4
+    assert drawing.states[0].data["folded"] == ["decoder", "encoder", "positions"]
+    assert drawing.data["closed"] == 1
+
+
+# --- in a browser -------------------------------------------------------------------------------------------
+
+SIZES = [(1280, 900), (800, 1200)]
+
+
+class Browser:
+    """A headless Chromium that has no network, and one page of it."""
+
+    def __init__(self, folder: Path) -> None:
+        from selenium import webdriver
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium") or ""
+        # without a sandbox, since CI is root in a container
+        for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                     "--host-resolver-rules=MAP * ~NOTFOUND"):  # fmt: skip
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        service = webdriver.ChromeService(shutil.which("chromedriver"))
+        self.driver: Any = webdriver.Chrome(options=options, service=service)
+        self.driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
+        self.folder = folder
+        self.pages: dict[str, str] = {}
+
+    def open(
+        self, name: str, scheme: str = "light", size: tuple[int, int] = SIZES[0], motion: str = ""
+    ) -> None:
+        """Load a page anew, with nothing logged before."""
+        features = [("prefers-color-scheme", scheme), ("prefers-reduced-motion", motion)]
+        said = [{"name": name, "value": value} for name, value in features]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": said})
+        look = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", look)
+        self.logged("browser"), self.logged("performance")
+        self.driver.get(self.pages[name])
+
+    def add(self, name: str, drawing: viz.Drawing) -> None:
+        self.pages[name] = drawing.save(self.folder / f"{name}.html").as_uri()
+
+    def logged(self, kind: str) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log(kind)]
+
+    def js(self, program: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(program, *arguments)
+
+    def press(self, key: str, holding: str = "") -> None:
+        from selenium.webdriver import ActionChains
+
+        chain = ActionChains(self.driver, duration=0)
+        chain = chain.key_down(holding).send_keys(key).key_up(holding) if holding else chain.send_keys(key)
+        chain.perform()
+
+    def shown(self) -> Any:
+        return self.js("return document.querySelector('.picture:not([hidden])')")
+
+    def element(self, id: str) -> Any:
+        found = 'return document.querySelector(`.picture:not([hidden]) [id$="-${arguments[0]}"]`)'
+        return self.js(found, id)
+
+    def point(self, id: str) -> None:
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver, duration=0).move_to_element(self.element(id)).perform()
+
+    def classes(self, word: str) -> set[str]:
+        """Ids of what has the class, in the picture that is shown."""
+        program = """const [shown, word] = arguments;
+            return [...shown.querySelectorAll(`.node.${word}, .edge.${word}`)].map((found) => found.id)"""
+        return {id.split("-", 2)[2] for id in self.js(program, self.shown(), word)}
+
+    def panel(self) -> str:
+        return self.js("return document.getElementById('panel').innerText")
+
+    def focused(self) -> str:
+        return self.js(
+            "return document.activeElement.getAttribute('aria-label') || document.activeElement.id"
+        )
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    pytest.importorskip("selenium")
+    if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
+        pytest.skip("no Chromium: apt-get install chromium chromium-driver")
+    started = Browser(tmp_path_factory.mktemp("pages"))
+    made = Layer()
+    started.add("layer", made.draw(values=True))
+    started.add("tape", made.draw(level="tape", need_weights=True))
+    started.add("heads", made.draw(level="heads"))
+    started.add("model", viz.draw(*model(), grads=mt.ones(1, 3, 9)))
+    x = mt.ones(2, 3, requires_grad=True)
+    started.add("hostile", viz.draw((x * x).sum(), names={HOSTILE: x}, grads=True, values=True))
+    yield started
+    started.driver.quit()
+
+
+@pytest.mark.parametrize("name", ["layer", "tape", "heads", "model", "hostile"])
+def test_a_page_runs_without_network_and_without_complaint(browser: Browser, name: str) -> None:
+    browser.open(name)
+    browser.js("for (let i = 0; i <= states[0].steps.length; i++) take(i)")
+    browser.js("for (const item of prepare(now).items) item.element.focus()")
+    browser.js("states.forEach((state, i) => go(i))")
+    assert browser.logged("browser") == []
+    sent = [json.loads(message)["message"] for message in browser.logged("performance")]
+    asked = [m["params"]["request"]["url"] for m in sent if m["method"] == "Network.requestWillBeSent"]
+    assert {url.split(":")[0] for url in asked} <= {"file", "data"}
+    assert browser.pages[name] in asked
+    assert browser.js("return window.broken") is None
+
+
+def test_a_node_under_the_pointer_lights_up_its_paths(browser: Browser) -> None:
+    browser.open("layer")
+    browser.point("node-scores")
+    assert browser.classes("self") == {"node-scores"}
+    assert browser.classes("from") == {
+        *("node-X", "node-W_Q+b_Q", "node-W_K+b_K", "node-linQ", "node-linK"),
+        *("fwd-t0-linQ", "fwd-t0-linK", "fwd-linQ-scores", "fwd-linK-scores"),
+        *("fwd-p_linQ-linQ", "fwd-p_linQ-linQ-2", "fwd-p_linK-linK", "fwd-p_linK-linK-2"),
+    }
+    down = ["scores", "mask", "softmax", "av", "concat", "linO", "out"]
+    way = {f"fwd-{a}-{b}" for a, b in itertools.pairwise(down)}
+    way |= {f"node-{key}" for key in down[1:-1]} | {"node-Y"}
+    assert browser.classes("feeds") == browser.classes("grad") == way
+    told = browser.panel()
+    for text in ("S = Q K", "B×h×n×n", "(2, 2, 5, 5)", "dQ = dS K / √d", "computed from 5 nodes", "mean"):
+        assert text in told.replace("\n", ""), text
+    assert browser.js("return document.querySelectorAll('#panel .maps svg').length") == 2
+    browser.point("node-M")
+    assert browser.classes("grad") == set()  # no gradient flows to a mask
+    assert "none flows here" in browser.panel()
+
+
+def test_the_tape_lights_up_the_gradients_own_path(browser: Browser) -> None:
+    browser.open("tape")
+    browser.js("prepare(now).elements.get('node-softmax').focus()")
+    nodes = {id for id in browser.classes("grad") if not id.startswith("bwd")}
+    assert nodes == {"vjp-softmax", "vjp-av", "vjp-concat", "vjp-linO", "grad-Y"}
+    assert "saved-softmax" in browser.classes("feeds")
+    browser.js("prepare(now).elements.get('grad-X').focus()")
+    assert {"vjp-linQ", "vjp-linK", "vjp-linV"} <= browser.classes("from")
+
+
+def test_a_click_folds_a_frame_and_enter_unfolds_it(browser: Browser) -> None:
+    browser.open("layer")
+    label = browser.element("cluster_attention").find_element("css selector", "text")
+    browser.js("arguments[0].scrollIntoView({block: 'center'})", label)
+    label.click()
+    assert browser.element("node-attention").get_attribute("aria-expanded") == "false"
+    assert browser.element("node-scores") is None
+    assert browser.focused().startswith("folded: H = attention(Q, K, V, M)")
+    browser.press("\ue007")  # Enter
+    assert browser.element("node-scores") is not None
+    assert browser.focused() == "frame: scaled dot-product attention × 2 heads"
+    browser.press(" ")
+    assert browser.element("node-scores") is None
+    browser.js("document.getElementById('open-all').click()")
+    assert browser.element("node-scores") is not None
+
+
+def test_a_model_folds_and_unfolds_depth_by_depth(browser: Browser) -> None:
+    browser.open("model")
+    browser.js("document.getElementById('close-all').click()")
+    counts = [browser.js("return states[now].nodes.length")]
+    while browser.js("return now"):
+        browser.js("states[now].items.find((item) => item.kind === 'folded').element.focus()")
+        browser.press("\ue007")
+        counts.append(browser.js("return states[now].nodes.length"))
+    assert len(counts) == 5
+    assert counts[0] < counts[-1]
+
+
+def test_every_step_of_the_slider_tells_the_engines_gradients(browser: Browser) -> None:
+    paths = {letter: Layer().gradient_by(letter) for letter in "VKQ"}
+    made = Layer()
+    made.layer(made.x, mask=made.mask).backward(made.g)
+    known = {
+        f"dW{letter}": norm(part.weight.grad)
+        for letter, part in zip("QKVO", made.layer.children(), strict=True)
+    }
+    browser.open("layer")
+    browser.js("document.getElementById('step').focus()")
+    told: dict[str, list[tuple[float, float]]] = {}
+    for step in range(1, 1 + browser.js("return states[0].steps.length")):
+        browser.press("\ue014")  # arrow right
+        assert browser.panel().startswith(f"Step {step} of ")
+        spoken = browser.js("return document.getElementById('step').getAttribute('aria-valuetext')")
+        for line in spoken.split(": ")[1].split("; "):
+            assert line in browser.panel().replace("\n", "")
+            name, part, of = re.match(r"(\S+) = (\d) of (\d)", line).groups()
+            numbers = [float(x.replace("−", "-")) for x in re.findall(r"‖ (−?[\d.e−]+)", line)]
+            told.setdefault(name, []).append((int(part) / int(of), *numbers))
+    assert [part for part, *_ in told["dX"]] == pytest.approx([1 / 3, 2 / 3, 1])
+    assert [own for _, own, _ in told["dX"]] == pytest.approx([norm(g) for g in paths.values()], rel=5e-3)
+    assert told["dX"][-1][2] == pytest.approx(norm(made.x.grad), rel=5e-3)
+    assert told["dX"][1][2] == pytest.approx(norm(paths["V"] + paths["K"]), rel=5e-3)
+    for name, expected in known.items():
+        assert told[name] == [(1, pytest.approx(expected, rel=5e-3))]
+    assert browser.js("return document.querySelector('.badge text').textContent") == "dX 3/3"
+    assert browser.classes("now") >= {"node-linQ", "node-X", "fwd-t0-linQ"}
+    browser.press("\ue012")  # arrow left
+    assert browser.js("return document.querySelector('.badge text').textContent") == "dX 2/3"
+    browser.press("\ue00c")  # Escape
+    assert browser.panel().startswith("How to explore")
+    assert browser.classes("now") == browser.classes("done") == set()
+
+
+def test_all_of_it_is_reached_by_keys_alone(browser: Browser) -> None:
+    browser.open("layer")
+    reached = []
+    for _ in range(5):
+        browser.press("\ue004")  # Tab
+        reached.append(browser.focused())
+    # what cannot be done is left out
+    assert reached[:2] == ["close-all", "X: input (2, 5, 16) float32"]
+    assert reached[2:5] == ["details", "step", "next step"]
+    browser.js("document.getElementById('panel').focus()")
+    browser.press("\ue004", holding="\ue008")  # Shift and Tab, back into the graph
+    seen = [browser.focused()]
+    while len(seen) < 40:
+        browser.press("\ue014")
+        if browser.focused() == seen[-1]:
+            break
+        seen.append(browser.focused())
+        assert browser.js("return document.activeElement.matches(':focus-visible')")
+    assert len(seen) == browser.js("return states[0].nodes.length + states[0].frames.length")
+    assert seen[-1] == "Y: output (2, 5, 16) float32"
+    assert browser.classes("self") == {"node-Y"}
+    browser.press("\ue011")  # Home
+    assert browser.classes("self") == {"node-X"}
+    browser.press("\ue00c")  # Escape
+    assert browser.classes("self") == browser.classes("from") == set()
+
+
+def test_everything_to_act_on_has_a_name_and_a_role(browser: Browser) -> None:
+    for name in ("layer", "tape"):
+        browser.open(name)
+        nodes = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        acting = [n for n in nodes if n.get("role", {}).get("value") in ("button", "slider", "application")]
+        assert len(acting) > 15
+        assert all(node.get("name", {}).get("value", "").strip() for node in acting)
+        count = "return document.querySelectorAll(arguments[0]).length"
+        known = "[role=button], button, input, #panel"
+        assert browser.js(count, "[tabindex], button, input") == browser.js(count, known)
+    assert browser.js("return document.getElementById('panel').getAttribute('aria-live')") == "polite"
+    assert browser.js("return document.documentElement.lang") == "en"
+
+
+def test_names_are_shown_as_they_are_called(browser: Browser) -> None:
+    browser.open("hostile")
+    browser.js("prepare(now).items[0].element.focus()")
+    assert '</script><img src=x onerror="window' in browser.panel()
+    assert "😀" in browser.panel() or "…" in browser.panel()
+    assert browser.js("return document.images.length") == 0
+
+
+LUMINANCE = """
+const parts = (c) => c.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)
+  .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+const bright = (c) => parts(c).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const behind = (e) => { const c = getComputedStyle(e).backgroundColor;
+  return c === "rgba(0, 0, 0, 0)" && e.parentElement ? behind(e.parentElement) : c; };
+const told = [...document.querySelectorAll("h1, button:enabled, label, output, #panel *")];
+return told.filter((e) => e.innerText)
+  .map((e) => { const [a, b] = [getComputedStyle(e).color, behind(e)].map(bright).sort().reverse();
+    return (a + 0.05) / (b + 0.05); });
+"""
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_schemes_can_be_read_and_nothing_covers_anything(
+    browser: Browser, scheme: str, size: tuple[int, int]
+) -> None:
+    browser.open("layer", scheme, size)
+    browser.js("take(3)")
+    browser.js("prepare(now).elements.get('node-softmax').focus()")
+    assert min(browser.js(LUMINANCE)) >= 4.5
+    dark = browser.js("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 29)"
+    assert dark == (scheme == "dark")
+    boxes = browser.js("""
+        return ["header", "#graph", "#panel", "footer"].map((name) => {
+          const box = document.querySelector(name).getBoundingClientRect();
+          return [box.left, box.top, box.right, box.bottom]; })""")
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        assert left >= 0
+        assert top >= 0
+        assert right <= size[0]
+        assert bottom <= size[1]
+        for other in boxes[:i]:
+            assert left >= other[2] or right <= other[0] or top >= other[3] or bottom <= other[1]
+    small = browser.js(
+        """const texts = [...arguments[0].querySelectorAll('text')];
+        return Math.min(...texts.map((text) => text.getBoundingClientRect().height))""",
+        browser.shown(),
+    )
+    assert small >= 9
+
+
+def test_motion_is_only_for_those_who_have_not_declined_it(browser: Browser) -> None:
+    duration = "return getComputedStyle(document.querySelector('.picture .node')).transitionDuration"
+    browser.open("layer", motion="no-preference")
+    assert browser.js(duration) == "0.12s"
+    browser.open("layer", motion="reduce")
+    assert browser.js(duration) == "0s"
