@@ -56,15 +56,19 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    allow_unused: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """The gradients Σ d(output)/d(input) · grad_output, one for each input; no leaf's `.grad` is touched.
 
     With create_graph they are recorded, so that they can be differentiated again, to any order.
 
     Shapes: outputs (...), grad_outputs the same → gradients of the inputs' shapes
-    Raises: RuntimeError as `backward`, and if an input was not used (allow_unused gives None for it).
-    Source: PyTorch's autograd.grad.
+    Raises: RuntimeError as `backward`, and if an input was not used (allow_unused gives None for it,
+    materialize_grads zeros); ValueError for is_grads_batched and what contradicts itself.
+    Source: PyTorch's autograd.grad. Differs: no is_grads_batched (call it for each), no only_inputs=False.
 
     >>> import microtensor as mt
     >>> x = mt.tensor(2.0, requires_grad=True)
@@ -72,6 +76,9 @@ def grad(
     >>> first.item(), mt.autograd.grad(first, x)[0].item()
     (12.0, 12.0)
     """
+    if is_grads_batched or not only_inputs or (materialize_grads and allow_unused is False):
+        raise ValueError("grad: there is no is_grads_batched, only_inputs=False, or materialize_grads with "
+                         "allow_unused=False; call grad() once for each gradient")  # fmt: skip
     wanted = _wanted("grad", inputs)
     roots = _roots("grad", outputs, grad_outputs, create_graph)
     nodes = [engine.node_of(x) for x in wanted]
@@ -79,6 +86,8 @@ def grad(
     found = _walk(roots, retain_graph=keep, create_graph=create_graph, wanted=nodes)
     arrived = {id(n): _owned(g, ours) for n, g, ours in found}
     for i, (x, node) in enumerate(zip(wanted, nodes, strict=True)):
+        if id(node) not in arrived and materialize_grads:
+            arrived[id(node)] = engine.make(np.zeros(x.shape, x.dtype), None, None)
         if id(node) not in arrived and not allow_unused:
             raise RuntimeError(f"grad: input {i} of shape {x.shape} was not used to compute the outputs; "
                                f"pass allow_unused=True to get None for it")  # fmt: skip

@@ -215,13 +215,16 @@ def lines_of_code(path: Path) -> int:
 def test_the_evening_path_is_read_in_an_evening():
     path = [ROOT / "microtensor" / f"{name}.py" for name in EVENING]
     path += [ROOT / "models" / f"{name}.py" for name in ("attention", "transformer")]
-    # 18 lines say what heads and constants are in a drawing, 13 when a leaf's gradient is complete
-    assert sum(map(lines_of_code, path)) <= 2150
+    # 18 lines say what heads and constants are in a drawing, 13 when a leaf's gradient is complete, 4 are for
+    # PyTorch's ten arguments of autograd.grad
+    assert sum(map(lines_of_code, path)) <= 2154
 
 
 # Lines of code that each room may have. What a room gains it pays for by becoming simpler, or says why here.
 ROOMS = {
-    "": 2106,  # engine, walk, tensor, what makes and lists tensors; 45 lines of it are speed (operators)
+    # engine, walk, tensor, what makes and lists tensors; 45 lines of it are speed (operators), 8 the
+    # arguments of autograd.grad that PyTorch's programs pass
+    "": 2114,
     "data": 783,  # small tasks 110, texts 23
     "drills": 251,  # about 25 bugs, which are data
     "kernels": 2727,  # attention 650, products 610, rows 280: vector code stands twice (Python, LLVM)

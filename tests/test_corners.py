@@ -214,12 +214,12 @@ ERRORS = {
     "arange": (lambda: mt.arange(0, 5, 0.5, dtype=mt.int64), ValueError, "arange: step 0.5 is no int64"),
     "big-endian": (lambda: mt.from_numpy(np.arange(3, dtype=">f8")), TypeError, "from_numpy: .*>f8 .*copies"),
     "float16": (lambda: mt.from_numpy(np.zeros(3, np.float16)), TypeError, "from_numpy: .*<f2 .*copies"),
-    "Sequential": (lambda: nn.Sequential([nn.ReLU()]), TypeError, "is list; make it a module"),
-    "ModuleList": (lambda: nn.ModuleList([3]), TypeError, "is int; make it a module"),
+    "Sequential": (lambda: nn.Sequential([nn.ReLU()]), TypeError, "is list; make it a Module"),
+    "ModuleList": (lambda: nn.ModuleList([3]), TypeError, "is int; make it a Module"),
     "register_parameter": (
         lambda: nn.Module().register_parameter("a", mt.ones(2)),
         TypeError,
-        "register_parameter: a is Tensor; make it an nn.Parameter",
+        "register_parameter: a is Tensor; make it a Parameter",
     ),
 }
 
@@ -234,7 +234,7 @@ def test_what_cannot_be_meant_is_refused_in_words(name):
 def test_a_buffer_stays_a_tensor_or_none():
     m = nn.Module()
     m.register_buffer("mask", mt.ones(2), persistent=False)
-    with pytest.raises(TypeError, match="register_buffer: mask is int; make it a tensor or None"):
+    with pytest.raises(TypeError, match="register_buffer: mask is int; make it a Tensor or None"):
         m.mask = 3
     m.mask = mt.zeros(2)
     assert m.mask.sum().item() == 0

@@ -54,7 +54,7 @@ def test_setting_before_init_says_what_is_missing():
 
 def test_a_parameter_cannot_become_something_else_by_accident():
     net = Net()
-    with pytest.raises(TypeError, match="scale is a parameter"):
+    with pytest.raises(TypeError, match="parameter scale cannot become"):
         net.scale = mt.ones(1)
     net.scale = None
     assert "scale" not in dict(net.named_parameters())
@@ -382,3 +382,50 @@ def test_what_cannot_be_assigned_is_refused_before_anything_is_changed():
     with pytest.raises(RuntimeError, match="int64"):
         layer.load_state_dict({"weight": mt.ones(2, 2), "bias": mt.arange(2)}, assign=True)
     assert layer.weight is weight
+
+
+TAKEN = {
+    "a buffer over a parameter": lambda net: net.register_buffer("scale", mt.ones(1)),
+    "a parameter over a child": lambda net: net.register_parameter("first", nn.Parameter(mt.ones(1))),
+    "a parameter over a method": lambda net: net.register_parameter("forward", nn.Parameter(mt.ones(1))),
+    "a module over a parameter": lambda net: net.add_module("scale", nn.ReLU()),
+    "a module over an attribute": lambda net: net.add_module("training", nn.ReLU()),
+    "a key that is a method": lambda net: nn.ModuleDict({"keys": nn.ReLU()}),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_name_that_is_taken_is_not_registered_again(name):
+    net = Net()
+    before = [n for n, _ in net.named_parameters()], [n for n, _ in net.named_modules()]
+    with pytest.raises(KeyError, match=r"\w+: \w+ has \\?'\w+\\?' already; choose"):
+        TAKEN[name](net)
+    assert ([n for n, _ in net.named_parameters()], [n for n, _ in net.named_modules()]) == before
+
+
+@pytest.mark.parametrize("name", ["", "a.b", 3])
+def test_a_name_without_a_path_of_its_own_is_refused(name):
+    for register in (Net().register_buffer, Net().register_parameter, Net().add_module):
+        with pytest.raises(KeyError, match=r"the name is .*; give a string without a dot"):
+            register(name, None)
+
+
+def test_a_child_cannot_become_a_number_by_accident():
+    net = Net()
+    with pytest.raises(TypeError, match="Net: module first cannot become int; set a module, None"):
+        net.first = 3
+    net.first = None
+    assert net.first is None
+    assert "first.weight" not in dict(net.named_parameters())
+
+
+def test_extra_repr_has_lines_of_its_own_above_the_children():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = nn.Sequential(nn.ReLU())
+
+        def extra_repr(self):
+            return "hello=1"
+
+    assert repr(Named()) == "Named(\n  hello=1\n  (act): Sequential(\n    (0): ReLU()\n  )\n)"

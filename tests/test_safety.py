@@ -813,3 +813,18 @@ def test_detach_takes_the_tensor_itself_off_the_tape():
     assert x.grad.item() == 6.0
     with pytest.raises(RuntimeError, match=r"detach_: the tensor of shape \(\) is a view; use detach\(\)"):
         mt.zeros(3)[0].detach_()
+
+
+def test_grad_takes_the_arguments_that_programs_for_pytorch_pass():
+    x, unused = mt.ones(3, requires_grad=True), mt.ones(2, requires_grad=True)
+    y = (x * x).sum()
+    options = {"retain_graph": True, "only_inputs": True, "allow_unused": True, "materialize_grads": True}
+    g, nothing = mt.autograd.grad(y, (x, unused), **options)
+    assert (g.tolist(), nothing.tolist()) == ([2.0] * 3, [0.0] * 2)
+    for odd in (
+        {"is_grads_batched": True},
+        {"only_inputs": False},
+        {"materialize_grads": True, "allow_unused": False},
+    ):
+        with pytest.raises(ValueError, match=r"^grad: there is no is_grads_batched.*; call grad\(\) once"):
+            mt.autograd.grad(y, x, retain_graph=True, **odd)

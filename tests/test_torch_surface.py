@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import operator
@@ -846,3 +847,9 @@ def test_functions_are_their_methods_where_pytorch_has_both():
         n for n in mt.__all__ if hasattr(torch, n) and hasattr(torch.Tensor, n) and not hasattr(mt.Tensor, n)
     ]
     assert not [n for n in missing if n not in ("dtype",)]
+
+
+@pytest.mark.parametrize("name", ["grad", "backward"])
+def test_autograd_s_functions_have_pytorch_s_arguments_in_its_order(name):
+    ours, theirs = (inspect.signature(getattr(t.autograd, name)).parameters for t in (mt, torch))
+    assert list(ours) == [n for n in theirs if n != "grad_variables"][: len(ours)]

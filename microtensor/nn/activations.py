@@ -192,7 +192,7 @@ class _Loss(_Function):
         super().__init__(**options, reduction=reduction)
         for name in ("weight", "pos_weight"):
             if name in options:
-                self.register_buffer(name, options[name])
+                self.register_buffer(name, self.__dict__.pop(name))
 
     def extra_repr(self) -> str:
         """Nothing, as in PyTorch."""

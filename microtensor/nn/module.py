@@ -87,17 +87,15 @@ class Module:
             self._move(name, self._parameters, value)
         elif isinstance(value, Module):
             self._move(name, self._modules, value)
-        elif name in self._parameters:
+        elif name in (table := self._parameters) or name in (table := self._modules):
             if value is not None:
-                raise TypeError(
-                    f"{type(self).__name__}: {name} is a parameter and cannot become {type(value).__name__}; "
-                    f"set an nn.Parameter, None, or change its values with copy_() under no_grad"
-                )
-            self._parameters[name] = None
+                kind = "parameter" if table is self._parameters else "module"
+                raise TypeError(f"{type(self).__name__}: {kind} {name} cannot become {type(value).__name__}; "
+                                f"set a {kind}, None, or change values with copy_()")  # fmt: skip
+            table[name] = None
         elif name in self._buffers:
             self.register_buffer(name, value, name not in self._transient)
         else:
-            self._modules.pop(name, None)
             object.__setattr__(self, name, value)
 
     def _move(self, name: str, table: dict[str, Any], value: Any) -> None:
@@ -127,27 +125,29 @@ class Module:
 
     def register_parameter(self, name: str, parameter: Parameter | None) -> None:
         """Set a parameter; None keeps the name for one that is left out (bias=False)."""
-        if parameter is not None and not isinstance(parameter, Parameter):
-            raise TypeError(
-                f"register_parameter: {name} is {type(parameter).__name__}; make it an nn.Parameter or None"
-            )
-        self._move(name, self._parameters, parameter)
+        self._register("register_parameter", name, parameter, self._parameters, Parameter)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """A tensor that belongs to the module but is not trained; saved in checkpoints if persistent."""
-        if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"register_buffer: {name} is {type(tensor).__name__}; make it a tensor or None")
-        self._move(name, self._buffers, tensor)
+        self._register("register_buffer", name, tensor, self._buffers, Tensor)
         if not persistent:
             self._transient.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Set a child module under a name that may be no Python name, but holds no dot."""
+        self._register("add_module", name, module, self._modules, Module)
+
+    def _register(self, who: str, name: str, item: Any, table: dict[str, Any], kind: type) -> None:
+        """Set it under a name that must be free: what stood there before would be lost without a word."""
         if not isinstance(name, str) or not name or "." in name:
-            raise KeyError(f"add_module: the name is {name!r}; give a string without a dot")
-        if module is not None and not isinstance(module, Module):
-            raise TypeError(f"add_module: {name} is {type(module).__name__}; make it a module or None")
-        self._move(name, self._modules, module)
+            raise KeyError(f"{who}: the name is {name!r}; give a string without a dot")
+        if name not in table and hasattr(self, name):
+            raise KeyError(
+                f"{who}: {type(self).__name__} has {name!r} already; choose another name, or del it first"
+            )
+        if item is not None and not isinstance(item, kind):
+            raise TypeError(f"{who}: {name} is {type(item).__name__}; make it a {kind.__name__} or None")
+        self._move(name, table, item)
 
     register_module = add_module
 
@@ -251,7 +251,6 @@ class Module:
 
         assign: what is given takes their places, with its memory and dtype; a parameter trains if the one
         before did. Make the optimiser afterwards.
-
         Returns the names that are missing and those that are unexpected, for strict=False.
         Everything is checked before anything is changed.
         Raises: RuntimeError naming every missing, unexpected (unless strict=False) and misshaped entry.
@@ -390,9 +389,11 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
-        below = "".join(f"\n  {line}" for line in lines) + "\n" * bool(lines)
-        return f"{type(self).__name__}({self.extra_repr()}{below})"
+        extra = self.extra_repr()
+        children = [f"({name}): {child!r}" for name, child in self.named_children()]
+        if children:
+            extra = "\n".join(["", *extra.splitlines(), *children]).replace("\n", "\n  ") + "\n"
+        return f"{type(self).__name__}({extra})"
 
 
 def _join(path: str, name: str) -> str:
