@@ -19,15 +19,14 @@ def opened(who: str, data: Sequence[Any], kinds: set[Any]) -> Sequence[Any]:
     if types <= {bool, int, float}:
         kinds |= types
         return data
+    recorded = [item for item in data if getattr(item, "requires_grad", False)]
+    if recorded:
+        warn(f"{who}: {len(recorded)} tensors are copied without their gradients; use stack, or detach()")
     found: list[Any] = []
     for item in data:
         if isinstance(item, list | tuple):
             found.append(opened(who, item, kinds))
             continue
-        if getattr(item, "requires_grad", False):
-            warn(
-                f"{who}: a list of tensors is copied without their gradients; use mt.stack, or detach() them"
-            )
         kinds.add(getattr(item, "dtype", type(item)))
         found.append(getattr(item, "array", item))
     return found

@@ -215,9 +215,9 @@ def lines_of_code(path: Path) -> int:
 def test_the_evening_path_is_read_in_an_evening():
     path = [ROOT / "microtensor" / f"{name}.py" for name in EVENING]
     path += [ROOT / "models" / f"{name}.py" for name in ("attention", "transformer")]
-    # 18 lines say what heads and constants are in a drawing, 13 when a leaf's gradient is complete, 4 are for
+    # 18 lines say what heads and constants are in a drawing, 13 when a leaf's gradient is complete, 5 are for
     # PyTorch's ten arguments of autograd.grad
-    assert sum(map(lines_of_code, path)) <= 2154
+    assert sum(map(lines_of_code, path)) <= 2155
 
 
 # Lines of code that each room may have. What a room gains it pays for by becoming simpler, or says why here.

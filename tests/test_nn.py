@@ -54,7 +54,7 @@ def test_setting_before_init_says_what_is_missing():
 
 def test_a_parameter_cannot_become_something_else_by_accident():
     net = Net()
-    with pytest.raises(TypeError, match="parameter scale cannot become"):
+    with pytest.raises(TypeError, match="parameter 'scale' cannot be"):
         net.scale = mt.ones(1)
     net.scale = None
     assert "scale" not in dict(net.named_parameters())
@@ -412,7 +412,7 @@ def test_a_name_without_a_path_of_its_own_is_refused(name):
 
 def test_a_child_cannot_become_a_number_by_accident():
     net = Net()
-    with pytest.raises(TypeError, match="Net: module first cannot become int; set a module, None"):
+    with pytest.raises(TypeError, match="Net: module 'first' cannot be int; set a module, None"):
         net.first = 3
     net.first = None
     assert net.first is None

@@ -90,7 +90,7 @@ class Module:
         elif name in (table := self._parameters) or name in (table := self._modules):
             if value is not None:
                 kind = "parameter" if table is self._parameters else "module"
-                raise TypeError(f"{type(self).__name__}: {kind} {name} cannot become {type(value).__name__}; "
+                raise TypeError(f"{type(self).__name__}: {kind} {name!r} cannot be {type(value).__name__}; "
                                 f"set a {kind}, None, or change values with copy_()")  # fmt: skip
             table[name] = None
         elif name in self._buffers:

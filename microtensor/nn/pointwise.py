@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from microtensor import ops
-from microtensor.mode import mode
 from microtensor.nn.checks import check_number, check_tensors, refuse_integers
-from microtensor.place import warn
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor
 
@@ -163,7 +161,6 @@ def dropout(
 
     Shapes: (...) → (...)
     Raises: ValueError unless 0 ≤ p ≤ 1; TypeError for integers in training.
-    Warns: in training under no_grad, where eval() was forgotten.
     Source: Srivastava et al. 2014, §4. Differs: divided in training, not multiplied later, as in PyTorch.
     """
     check_tensors("dropout", input=input)
@@ -172,8 +169,6 @@ def dropout(
     if not training or p == 0.0:
         return input
     refuse_integers("dropout", input)
-    if not mode.grad:
-        warn(f"dropout: p is {p} in training mode while nothing is recorded; call model.eval() first")
     seed = int((generator or default_generator).numpy.integers(2**63))
     return _maybe_in_place(input, inplace, lambda x: ops.dropout(x, p=float(p), seed=seed))
 
