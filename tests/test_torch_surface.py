@@ -805,7 +805,7 @@ def test_limits_of_dtypes_are_python_numbers():
 def test_a_list_of_tensors_with_gradients_is_copied_without_them_and_this_is_said():
     for t in (mt, torch):
         loss = (t.ones(2, requires_grad=True) * 2).sum()
-        with pytest.warns(UserWarning, match="requires_grad=True|tensor: .* use mt.stack"):
+        with pytest.warns(UserWarning, match="requires_grad=True|tensor: .* use stack"):
             made = t.tensor([loss, loss])
         assert made.tolist() == [4.0, 4.0]
         assert not made.requires_grad
