@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -73,6 +74,21 @@ def test_every_layer_and_head_has_a_map_of_all_that_can_be_seen() -> None:
         assert texts(root).count(token) == 6
     for token in QUERIES:
         assert texts(root).count(token) == 2
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (12, 2, 2), (2, 5, 5), (1, 40, 40)])
+def test_no_text_leaves_the_picture_or_meets_the_name_of_the_next_map(shape: tuple[int, int, int]) -> None:
+    root = ET.fromstring(viz.attention(weights(*shape), title="what each of them looks at").svg())
+    names = []
+    for text in root.iter(f"{SVG}text"):
+        if text.get("transform") is None:  # from left to right
+            x, size = float(text.get("x", "")), float(text.get("font-size", ""))
+            width = 0.6 * size * len(text.text or "") * (1.1 if text.get("font-weight") == "bold" else 1.0)
+            x -= {"start": 0.0, "middle": width / 2, "end": width}[text.get("text-anchor", "start")]
+            assert x >= 0, text.text
+            assert x + width <= float(root.get("width", "")), text.text
+            names += [(x, x + width)] * (text.text or "").startswith("layer")
+    assert all(end < start for (_, end), (start, _) in itertools.pairwise(names))
 
 
 @given(st.lists(st.text(max_size=30), min_size=3, max_size=3))

@@ -23,7 +23,7 @@ __all__ = ["AttentionMaps", "attention"]
 Maps = list[npt.NDArray[Any]]  # a layer's weights each: (H, T, S)
 
 SMALLEST, LARGEST, SIDE = 7.0, 18.0, 320.0  # of a cell; of a map, where cells can be so large; pixels
-GAP, LETTERS, SCALE = 24.0, 10.0, 120.0  # between maps; height of letters; length of the colour scale
+GAP, NAME, LETTERS, SCALE = 24.0, 90.0, 10.0, 120.0  # between maps; their names'; letters' height; a scale's
 LONGEST_TOKEN = 16  # characters of a label
 MOST_CELLS = 40_000
 FAINTEST = 0.005  # weight that is drawn
@@ -186,11 +186,9 @@ class _Writer:
         self.left = GAP + 8 + self._width(drawn.queries)  # of the first map
         self.below = 28 + self._width(drawn.keys)  # a map: its keys, and what they are
         row = GAP + self.high + self.below
-        heads = max(map(len, drawn.maps))
+        heads, self.apart = max(map(len, drawn.maps)), max(self.wide, NAME) + GAP
         self.several = len(drawn.maps) * heads > 1  # a single map is nobody's but its title's
-        width = self.left + max(
-            heads * (self.wide + GAP), SCALE + 100, 7.5 * len(drawn.title) + GAP - self.left
-        )
+        width = self.left + max(heads * self.apart, SCALE + 140, 8.5 * len(drawn.title) + GAP - self.left)
         height = 36 + len(drawn.maps) * row + 24
         self.root = ET.Element(f"{{{svg.SVG}}}svg", {"font-family": style.FONT})
         for name, value in (("width", f"{width:g}"), ("height", f"{height:g}")):
@@ -235,7 +233,7 @@ class _Writer:
             at = y + (t + 0.5) * self.cell + half
             self._text(self.left - 5, at, token, size=self.letters, anchor="end")
         for head, weights in enumerate(maps):
-            x = self.left + head * (self.wide + GAP)
+            x = self.left + head * self.apart
             self._map(weights, x, y, f"layer {number}, head {head + 1}" if self.several else "")
             end = y + self.high
             for s, token in enumerate(self.drawn.keys):
