@@ -155,7 +155,11 @@ def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def skip_without_what_draws(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    for word, package in (("viz.draw", "pygraphviz"), ("plot_history", "matplotlib")):
+    for word, package in (
+        ("viz.draw", "pygraphviz"),
+        ("beam_tree", "pygraphviz"),
+        ("plot_history", "matplotlib"),
+    ):
         if word in text:
             pytest.importorskip(package)
 
