@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_viz_render import load_tool
 
 import microtensor as mt
 from microtensor import viz
@@ -109,6 +110,24 @@ def test_its_data_is_the_drawings(made: Layer, tmp_path: Path) -> None:
     page = drawing.save(tmp_path / "x.html").read_text(encoding="utf-8")
     assert blocks(page) == [drawing.data, *(state.data for state in drawing.states)]
     assert page.count('class="picture"') == 1 + len(drawing.states)
+
+
+def test_the_tools_write_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw_attention, draw_model = map(load_tool, ("draw_attention", "draw_model"))
+    (tmp_path / "mine.py").write_text(
+        "import microtensor as mt\ndef loss():\n    return (2 * mt.ones(3, requires_grad=True)).sum()\n"
+    )
+    attention, mine = tmp_path / "attention.html", tmp_path / "mine.html"
+    assert draw_attention.main(["-o", str(attention), "--grads", "--level", "heads"]) == 0
+    assert draw_model.main([f"{tmp_path / 'mine.py'}:loss", "-o", str(mine), "--grads", "--values"]) == 0
+    assert capsys.readouterr().out == f"saved {attention}\nsaved {mine}\n"
+    assert blocks(mine.read_text(encoding="utf-8"))[0]["steps"][0]["arrivals"][0]["norm"] == 1
+
+
+def test_tensors_without_elements_have_no_maps(tmp_path: Path) -> None:
+    x = mt.ones(0, 3, requires_grad=True)
+    data = viz.draw((x * 2).sum(), values=True).data
+    assert data["nodes"][0]["tensors"][0]["values"] == {"hidden": 0}
 
 
 def test_a_page_is_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -600,6 +619,19 @@ def test_both_schemes_can_be_read_and_nothing_covers_anything(
         browser.shown(),
     )
     assert small >= 9
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_fixed_theme_follows_nobody(browser: Browser, theme: str) -> None:
+    browser.add(theme, viz.draw(mt.ones(2, requires_grad=True) * 2, theme=theme))
+    other = {"light": "dark", "dark": "light"}[theme]
+    browser.open(theme, scheme=other)
+    paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}[theme]
+    assert browser.js("return getComputedStyle(document.body).backgroundColor") == paper
+    assert (
+        browser.js("return getComputedStyle(arguments[0].querySelector('polygon')).fill", browser.shown())
+        == paper
+    )
 
 
 def test_motion_is_only_for_those_who_have_not_declined_it(browser: Browser) -> None:

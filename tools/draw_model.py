@@ -34,6 +34,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--depth", type=int, help="modules deeper than that are single nodes")
     add("--direction", choices=("TB", "BT", "LR"), default="TB")
     add("--names", choices=("math", "code"), default="math")
+    add("--grads", action="store_true", help="norms of gradients, from a result that is one number")
+    add("--values", action="store_true", help="scores and weights as coloured cells")
     add("--cost", action="store_true", help="operations and bytes of each node")
     add("--max-nodes", type=int, default=300, help="above it only .dot is written")
     return parser.parse_args(argv)
@@ -67,9 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         made = load(chosen.factory)()
         what = made if isinstance(made, tuple) else (made,)
-        options = {
-            key: getattr(chosen, key) for key in ("level", "depth", "direction", "names", "cost", "max_nodes")
-        }
+        options = {k: v for k, v in vars(chosen).items() if k not in ("factory", "output")}
         drawing = viz.draw(*what, **options)
         for path in chosen.output or [Path("model.svg")]:
             print(f"saved {drawing.save(path)}")

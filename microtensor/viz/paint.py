@@ -245,7 +245,8 @@ class Painter:
 
     def _facts(self, group: Group) -> list[str]:
         """Lines of a tooltip: module, shapes, FLOP, gradient."""
-        sources = dict.fromkeys(e for m in group.members for e in m.parents if e not in group.members)
+        inside = set(group.members)
+        sources = dict.fromkeys(e for m in group.members for e in m.parents if e not in inside)
         path = path_of(group)
         flops = cost.readable(self._flop(group))
         node = group.last

@@ -7,6 +7,7 @@ text.
 
 from __future__ import annotations
 
+import functools
 import html as html_lib
 import re
 import unicodedata
@@ -95,6 +96,7 @@ def scripts(symbol: str) -> tuple[str, str, str] | None:
     return match["letter"] or match["word"], match["sub"] or match["short"] or "", match["sup"] or ""
 
 
+@functools.lru_cache(maxsize=10_000)
 def html(symbol: str) -> str:
     """A symbol as HTML-like label: letters italic, digits and words upright, subscript before superscript."""
     parts = scripts(symbol)

@@ -53,7 +53,7 @@ def _summary(array: Any) -> Data:
         norm = np.sqrt(np.sum(np.square(finite)))
         found = {"least": finite.min(), "mean": finite.mean(), "greatest": finite.max(), "norm": norm}
         said |= {name: _number(value) for name, value in found.items()}
-    if array.ndim >= 2 and max(array.shape[-2:]) <= MOST_CELLS:
+    if array.size and array.ndim >= 2 and max(array.shape[-2:]) <= MOST_CELLS:
         while array.ndim > 3:
             array = array[0]  # the first of the batch
         maps = array if array.ndim == 3 else array[None]

@@ -70,12 +70,18 @@ function prepare(number) {
     data.elements.set(part.id, picture.querySelector(`#${CSS.escape(`${scope}-${part.id}`)}`));
   }
   data.nodeOf = new Map(data.nodes.map((node) => [node.id, node]));
-  data.into = Map.groupBy(data.arrows, (arrow) => arrow.to);
-  data.outOf = Map.groupBy(data.arrows, (arrow) => arrow.from);
+  data.into = byEnd(data.arrows, "to");
+  data.outOf = byEnd(data.arrows, "from");
   data.items = items(data);
   for (const item of data.items) enliven(data, item);
   data.items[0].element.setAttribute("tabindex", "0");
   return data;
+}
+
+function byEnd(arrows, end) {
+  const found = new Map();
+  for (const arrow of arrows) found.set(arrow[end], [...(found.get(arrow[end]) ?? []), arrow]);
+  return found;
 }
 
 /** Nodes in the order of the computation, each frame before the first node in it: the order of the keyboard. */
