@@ -114,6 +114,14 @@ def test_bytes_made_are_those_of_results_and_residuals_but_not_of_views():
     assert rows["layer_norm"].made == result.nbytes + sum(r.nbytes for r in residuals) > 4 * 6 * 4
 
 
+def test_a_residual_may_be_a_plain_number():
+    with mt.profile() as p:
+        nn.functional.cross_entropy(
+            leaf(2, 3), mt.tensor([0, 1]), reduction="none"
+        )  # its share of the sum is 1.0
+    assert by_name(p)["cross_entropy"].calls == 1
+
+
 def test_nothing_is_kept_where_nothing_is_recorded():
     with mt.profile() as p, mt.no_grad():
         leaf(3).exp()

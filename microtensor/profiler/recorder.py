@@ -237,7 +237,7 @@ class Recorder:
         results = (result[0], *result[1]) if type(result) is tuple else (result,)
         span.shape, span.shapes = np.shape(results[0]), tuple(getattr(a, "shape", ()) for a in arrays)
         given = [a for a in arrays if isinstance(a, np.ndarray)]
-        span.made = sum(y.nbytes for y in results
+        span.made = sum(getattr(y, "nbytes", 0) for y in results
                         if not (isinstance(y, np.ndarray) and any(shares(y, a) for a in given)))  # fmt: skip
         self._ticks.append(next(engine._clock))
         self._forwards.append(span)
