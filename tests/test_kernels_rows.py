@@ -367,6 +367,18 @@ def test_an_ignored_row_gives_exact_zeros_whatever_it_holds(ignore: int, dtype: 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_the_mean_of_losses_is_that_of_the_rows_that_are_not_ignored(dtype: Any) -> None:
+    losses, target = (
+        np.array([1, 0, 3e8, 2, 0], dtype),
+        np.array([[0, 7], [5, 7], [1, 7], [2, 7], [5, 7]])[:, 0],
+    )
+    mean, share = kernels.mean_of_kept(losses, target, 5)
+    assert (mean, share) == ((3e8 + 3) / 3, 1 / 3)  # in float64: in float32 3 would be lost beside 3e8
+    assert type(share) is float
+    assert np.isnan(kernels.mean_of_kept(losses[1:2], target[1:2], 5)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_masked_classes_take_no_part_in_cross_entropy(dtype: Any) -> None:
     z, t, g = np.array([[1.0, -INF, 2.0]], dtype), np.array([0]), np.ones(1, dtype)
     losses, lse = kernels.cross_entropy_forward(z, t, -100, 0.0)

@@ -26,6 +26,7 @@ _HOME = {
     "layer_norm_backward": "norm",
     "cross_entropy_forward": "rows",
     "cross_entropy_backward": "rows",
+    "mean_of_kept": "rows",
     "embedding_backward": "pointwise",
     "erf_forward": "pointwise",
     "gelu_backward": "pointwise",

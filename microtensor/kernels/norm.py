@@ -68,10 +68,11 @@ def layer_norm_forward(x: Array, w: Array, b: Array, eps: float) -> tuple[Array,
     Shapes: x (..., C), w, b (C,) → y (..., C), mean (..., 2), rstd (...)
     Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
-    rows = as_rows(x)
-    y, mean, rstd = (np.empty((len(rows), *tail), rows.dtype) for tail in (rows.shape[1:], (2,), ()))
-    run(0.4 * rows.size, *_layer_norm, rows, contiguous(w), contiguous(b), float(eps), y, mean, rstd)
-    return y.reshape(x.shape), mean.reshape(*x.shape[:-1], 2), rstd.reshape(x.shape[:-1])
+    lead = x.shape[:-1]
+    y, mean, rstd = np.empty(x.shape, x.dtype), np.empty((*lead, 2), x.dtype), np.empty(lead, x.dtype)
+    out = as_rows(y), as_rows(mean), rstd.reshape(-1)
+    run(0.4 * x.size, *_layer_norm, as_rows(x), contiguous(w), contiguous(b), float(eps), *out)
+    return y, mean, rstd
 
 
 @jit(fastmath=True, entry=False)
@@ -121,11 +122,9 @@ def layer_norm_backward(g: Array, x: Array, w: Array, mean: Array, rstd: Array) 
 
     Shapes: g, x (..., C), w (C,), mean (..., 2), rstd (...) → gx (..., C), gw (C,), gb (C,)
     """
-    g_rows, rows = as_rows(g), as_rows(x)
-    N, C = rows.shape
-    gx = np.empty_like(rows)
-    partial = np.empty((-(-N // BLOCK_ROWS), 2, C), rows.dtype)
-    m, r = contiguous(mean).reshape(N, 2), contiguous(rstd).reshape(N)
-    run(0.5 * rows.size, *_layer_norm_back, g_rows, rows, contiguous(w), m, r, gx, partial)
-    gw, gb = partial.sum(0, dtype=np.float64).astype(rows.dtype)
-    return gx.reshape(x.shape), gw, gb
+    rows, gx = as_rows(x), np.empty(x.shape, x.dtype)
+    partial = np.empty((-(-len(rows) // BLOCK_ROWS), 2, rows.shape[1]), x.dtype)
+    means, r = as_rows(mean), contiguous(rstd).reshape(-1)
+    run(0.5 * x.size, *_layer_norm_back, as_rows(g), rows, contiguous(w), means, r, as_rows(gx), partial)
+    gw, gb = np.add.reduce(partial, 0, np.float64)
+    return gx, gw.astype(x.dtype), gb.astype(x.dtype)  # apart: each is somebody's own

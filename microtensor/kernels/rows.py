@@ -228,27 +228,37 @@ def cross_entropy_forward(
     return loss, lse
 
 
+@jit(fastmath=True)
+def _mean_of_kept(losses: Array, target: Array, ignore: int) -> tuple[float, float]:
+    total, kept = 0.0, 0
+    for i in range(losses.size):
+        total += np.float64(losses[i])
+        kept += int(target[i] != ignore)
+    share = 1.0 / kept if kept > 0 else np.nan
+    return total * share, share
+
+
+def mean_of_kept(losses: Array, target: Array, ignore_index: int) -> tuple[float, float]:
+    """Σ lossᵢ / n, and what a row adds of its loss to that, 1 / n: n rows are not ignored, NaN if none is.
+
+    Shapes: losses (N,), 0 where ignored, target (N,) int64 → two numbers
+    """
+    return _mean_of_kept(losses, contiguous(target), int(ignore_index))
+
+
 @jit_tasks
 def _loss_back(
-    task: Task,
-    g: Array,
-    z: Array,
-    target: Array,
-    lse: Array,
-    ignore: int,
-    rest: float,
-    other: Array,
+    task: Task, g: Array, z: Array, target: Array, lse: Array, ignore: int, rest: float, other: Array,
     gz: Array,
-) -> None:
+) -> None:  # fmt: skip
     (first, last), C, hit = share(task, z.shape[0]), z.shape[1], z.dtype.type(rest)
     for i in range(first, last):
         t, k = target[i], min(i, g.size - 1)
         if t == ignore:
             gz[i] = 0
         else:
-            loss_row(
-                z, start_of(z[i]), C, start_of(lse[i]), start_of(other), start_of(g[k:]), start_of(gz[i])
-            )
+            row, by = start_of(z[i]), start_of(g[k:])
+            loss_row(z, row, C, start_of(lse[i]), start_of(other), by, start_of(gz[i]))
             e = exp((z[i, t] - lse[i, 0]) - lse[i, 1])
             gz[i, t] = ((e - hit) - other[0]) * g[k]
 
@@ -263,5 +273,5 @@ def cross_entropy_backward(
     z = as_rows(logits)
     gz, other = np.empty_like(z), np.array([label_smoothing / max(1, z.shape[1])], z.dtype)
     options = int(ignore_index), 1.0 - label_smoothing, other
-    run(0.6 * z.size, *_loss_back, contiguous(g), z, contiguous(target), contiguous(lse), *options, gz)
+    run(0.7 * z.size, *_loss_back, contiguous(g), z, contiguous(target), contiguous(lse), *options, gz)
     return gz

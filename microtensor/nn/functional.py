@@ -163,7 +163,7 @@ def rms_norm(
 
 
 def _ends_in(who: str, input: Tensor, normalized_shape: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(normalized_shape, tuple | list | Sequence):
+    if not isinstance(normalized_shape, (tuple, list, Sequence)):
         raise TypeError(f"{who}: normalized_shape is {normalized_shape!r}; give the lengths in a tuple")
     shape = tuple(normalized_shape)
     if not shape or input.shape[-len(shape) :] != shape:

@@ -138,8 +138,8 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
     if target.dtype.kind not in "iu":
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
     classes = input.shape[min(1, input.ndim - 1)]
-    ids = target.array
-    outside = (ids < 0) | (ids >= classes)
+    ids = target.array.astype(np.int64, copy=False)
+    outside = ids.view(np.uint64) >= classes  # as a number without a sign, a negative one is large
     if np.count_nonzero(outside) and (wrong := ids[outside & (ids != ignore_index)]).size:
         raise IndexError(
             f"{who}: target {wrong[0]} is outside 0 … {classes - 1}; fix it, or name it as ignore_index"

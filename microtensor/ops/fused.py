@@ -152,14 +152,8 @@ def cross_entropy(logits, target, *, ignore_index, label_smoothing, average):
     losses, lse = kernels.cross_entropy_forward(logits, target, ignore_index, label_smoothing)
     if not average:
         return losses, (lse, 1.0)
-    share = _share(target, ignore_index)
-    return np.array(losses.sum(dtype=np.float64) * share, losses.dtype), (lse, share)
-
-
-def _share(target: Any, ignore_index: int) -> float:
-    """What a row that is not ignored adds of its loss to the average."""
-    kept = np.count_nonzero(target != ignore_index)
-    return 1.0 / kept if kept else math.nan
+    mean, share = kernels.mean_of_kept(losses, target, ignore_index)
+    return np.array(mean, losses.dtype), (lse, share)
 
 
 @cross_entropy.vjp
@@ -178,7 +172,8 @@ def cross_entropy_composite(logits, target, *, ignore_index, label_smoothing, av
     if label_smoothing:
         loss = (1.0 - label_smoothing) * loss - label_smoothing * mean(log_p, axis=(-1,), keepdims=False)
     losses = where(kept, loss, 0.0)
-    return sum(losses, axis=(0,), keepdims=False) * _share(ids, ignore_index) if average else losses
+    share = 1.0 / n if (n := np.count_nonzero(kept)) else math.nan
+    return sum(losses, axis=(0,), keepdims=False) * share if average else losses
 
 
 @cross_entropy.samples
