@@ -345,6 +345,15 @@ def test_tiny_cross_entropy_losses_keep_their_relative_accuracy(logit: int, want
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("C", [1, 2, 16, 35])
+def test_a_tiny_loss_adds_up_all_other_classes_wherever_the_target_stands(C: int, dtype: Any) -> None:
+    z, t = draw((C, C), dtype) + 30 * np.eye(C, dtype=dtype), np.arange(C)
+    losses, _ = kernels.cross_entropy_forward(z, t, -100, 0.0)
+    below = np.exp(z.astype(np.float64) - np.diag(z)[:, None].astype(np.float64))
+    np.testing.assert_allclose(losses, np.log1p(below.sum(1, where=~np.eye(C, dtype=bool))), rtol=3e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_cross_entropy_of_large_logits(dtype: Any) -> None:
     z, t, g = np.array([[1000.0, 0.0]], dtype), np.array([1]), np.ones(1, dtype)
     losses, lse = kernels.cross_entropy_forward(z, t, -100, 0.0)

@@ -38,14 +38,6 @@ def _dot(a: Array, b: Array) -> Any:
     return s
 
 
-@jit(fastmath=True, entry=False)
-def _sum_exp_but(x: Array, top: Any, skip: int) -> Any:
-    s = x.dtype.type(0)
-    for j in range(x.size):
-        s += exp(x[j] - top) if j != skip else 0
-    return s
-
-
 @jit(inline=True)
 def _tops(x: Array, top: Array) -> None:
     """top = max of each row, 0 where that is −inf: −inf − −inf would be NaN."""
@@ -199,8 +191,13 @@ def _loss(
             if t == ignore:
                 loss[i] = lse[i, 0] = lse[i, 1] = 0
                 continue
-            alone = z[i, t] == m  # e is 1 there, and a good model's others are so small that 1 + others = 1
-            log_s = math.log1p(_sum_exp_but(z[i], m, t)) if alone else np.log(lse[i, 1])
+            log_s = np.log(lse[i, 1])
+            if z[i, t] == m:  # e is 1 there, and a good model's others are so small that 1 + others = 1
+                others = zero
+                for j in (0, t + 1):  # what stands left of the target, and right of it
+                    exp_row(z, start_of(z[i, j:]), t if j == 0 else C - j, start_of(lse[i]), 0)
+                    others += lse[i, 1]
+                log_s = math.log1p(others)
             loss[i] = log_s - (z[i, t] - m)
             lse[i, 1] = log_s
             if smoothing > 0:
