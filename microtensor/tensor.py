@@ -190,7 +190,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         """
         if self._requires_grad and not force:
             raise RuntimeError(
-                f"numpy: a {self.shape} tensor requires a gradient; use detach().numpy(), stack() for lists"
+                f"numpy: a {self.shape} tensor requires a gradient, which is lost there; use detach().numpy()"
             )
         return self.array
 

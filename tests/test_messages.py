@@ -34,7 +34,7 @@ def said(program: str) -> str:
             exec(compile(program, "program.py", "exec"), names)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-    return "\n".join(f"{w.category.__name__}: {w.message}" for w in heard)
+    return "\n".join(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in heard))
 
 
 def cured(program: str) -> str:

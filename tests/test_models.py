@@ -1,9 +1,5 @@
 """The Transformer: masks, wiring, faithfulness to the paper, gradients, decoding, PyTorch parity."""
 
-import inspect
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +7,6 @@ from hypothesis import strategies as st
 
 import microtensor as mt
 import microtensor.nn.functional as F
-import models
 from microtensor.testing import gradcheck
 from models import (
     Decoder,
@@ -157,20 +152,6 @@ def test_one_vocabulary_ties_all_three_matrices():
     assert model.src_embedding.weight is model.tgt_embedding.weight is model.output.weight
     with pytest.raises(ValueError, match="make the sizes equal"):
         Transformer(TransformerConfig(9, 8, shared_vocabulary=True, **SMALL))
-
-
-def test_the_readmes_map_of_the_paper_points_to_what_exists():
-    root = Path(__file__).parent.parent
-    rows = [line for line in (root / "README.md").read_text("utf-8").splitlines() if line.startswith("| §")]
-    assert len(rows) == 10
-    for row in rows:
-        _, _, _, classes, _, tests, _ = row.split("|")
-        for name, options in re.findall(r"`(\w+)(?:\((\w+)=\))?`", classes):
-            found = [m for m in (models, F, mt.optim.lr_scheduler, MultiHeadAttention) if hasattr(m, name)]
-            assert found, name
-            assert not options or options in inspect.signature(getattr(found[0], name)).parameters
-        for name in re.findall(r"`(\w+)`", tests):
-            assert (root / "tests" / f"{name}.py").exists(), name
 
 
 def test_the_defaults_are_the_papers_base_model():
