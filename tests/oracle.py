@@ -193,18 +193,18 @@ class Program:
 
 
 def is_meant(entries: Sequence[Sequence[Any]], name: str, made: Program, found: str) -> bool:
-    """Is it in a list of (names, what was found, words of README, and perhaps which programs alone)?"""
+    """Is it in a list of (names, what was found, words of differences.md, perhaps which programs alone)?"""
     return any(
         re.fullmatch(names, name) and re.search(what, found) and all(f(made) for f in only)
         for names, what, _, *only in entries
     )
 
 
-def not_in_readme(words: Iterable[str]) -> list[str]:
-    """Those that README's list of differences does not say."""
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    section = readme.split("## Where we differ from PyTorch")[1].split("\n## ")[0]
-    return [some for some in words if some not in " ".join(section.split())]
+def not_told(words: Iterable[str]) -> list[str]:
+    """Those that the list of differences does not say."""
+    page = Path(__file__).parent.parent / "tools" / "docs" / "differences.md"
+    told = " ".join(page.read_text(encoding="utf-8").split())
+    return [some for some in words if some not in told]
 
 
 FORM = re.compile(r"[\w.\[\] ]+: .+; .+", re.DOTALL)

@@ -84,7 +84,7 @@ def _masked(*x: float) -> bool:
 
 
 _nan, _inf, _huge = _any(np.isnan), _any(np.isinf), _any(lambda x: abs(x) > 1e15)
-# (functions, "value" or "gradient", inputs where it is so, why); the README says the most of it
+# (functions, "value" or "gradient", inputs where it is so, why); differences.md says the most of it
 MEANT: list[tuple[str, str, Callable[..., bool], str]] = [
     ("abs|norm (1|inf|-inf)", "gradient", _nan, "a NaN has no sign: NaN, where PyTorch has 0"),
     ("l1_loss", "gradient", lambda x, y: _nan(x - y), "a NaN has no sign"),

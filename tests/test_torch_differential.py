@@ -2,7 +2,7 @@
 
 A program is one call, drawn from a seed: shapes with axes of length 0 and 1, dtypes, layouts, arguments. It
 runs here and in PyTorch, and one in five is spoiled first, so that both must refuse it. `DIFFERENT` is what
-we do otherwise on purpose; README says why.
+we do otherwise on purpose; tools/docs/differences.md says why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from draws import CASES, DTYPES, FLOATS, Draw, Name, case, spoil
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Input, Program, compare, is_meant, not_in_readme, torch
+from oracle import Input, Program, compare, is_meant, not_told, torch
 
 import microtensor as mt
 
@@ -824,8 +824,8 @@ def of_two_and_a_half(made: Program) -> bool:
     return made.args == (2.5,) and made.options == {"dtype": Name("int32")}
 
 
-# what we do otherwise on purpose: names, what of torch's error or of the difference, the line of README, and
-# where the error does not tell, which programs alone
+# what we do otherwise on purpose: names, what of torch's error or of the difference, words of differences.md,
+# and where the error does not tell, which programs alone
 DIFFERENT: list[tuple[Any, ...]] = [
     (
         ".*",
@@ -961,4 +961,4 @@ def test_every_function_that_pytorch_has_too_is_in_a_case():
 
 
 def test_what_is_different_on_purpose_stands_in_the_readme():
-    assert not_in_readme(words for _, _, words, *_ in DIFFERENT) == []
+    assert not_told(words for _, _, words, *_ in DIFFERENT) == []

@@ -2,7 +2,7 @@
 
 A call is drawn from a seed: shapes with axes of length 0 and 1, float32 and float64, layouts, all arguments.
 It runs here and in PyTorch, and one in five is spoiled first, so that both must refuse it. `MEANT` is what we
-do otherwise on purpose; README says why.
+do otherwise on purpose; tools/docs/differences.md says why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from draws import Draw, spoil
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Input, Name, Program, compare, is_meant, not_in_readme, torch
+from oracle import Input, Name, Program, compare, is_meant, not_told, torch
 
 import microtensor as mt
 from microtensor import nn
@@ -316,8 +316,8 @@ def at_an_end(made: Program) -> bool:
     return bool((x * (1 - x) < 1e-11).any())
 
 
-# what we do otherwise on purpose: names, what of torch's error or of the difference, words of README that say
-# so, and where the error does not tell, which programs alone
+# what we do otherwise on purpose: names, what of torch's error or of the difference, words of differences.md
+# that say so, and where the error does not tell, which programs alone
 MEANT: list[tuple[Any, ...]] = [
     # calls that PyTorch takes and we refuse
     ("linear", r"make them \(out, in\) and \(out,\)|bias \w+ differ", "takes no bias but"),
@@ -385,7 +385,7 @@ MEANT: list[tuple[Any, ...]] = [
 
 
 def test_what_is_different_on_purpose_stands_in_the_readme():
-    assert not_in_readme(words for _, _, words, *_ in MEANT) == []
+    assert not_told(words for _, _, words, *_ in MEANT) == []
 
 
 def drawn(name: str, seed: int) -> Program:

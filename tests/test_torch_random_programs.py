@@ -2,7 +2,7 @@
 
 A seed is a program: views and changes in place, `no_grad`, masks, reductions, indexing, layers, optimisers,
 hooks, `backward` and `grad` in any order, as nobody writes them on purpose. Lines that both refuse stay. What
-fails shows the shortest program. `MEANT` is what we do otherwise on purpose; README says why.
+fails shows the shortest program. `MEANT` is what we do otherwise on purpose; differences.md says why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
-from oracle import FORM, SIGNATURE, array_of, dtype_of, not_in_readme, torch
+from oracle import FORM, SIGNATURE, array_of, dtype_of, not_told, torch
 from writer import Writer, each
 
 import microtensor as mt
@@ -125,7 +125,7 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
 # --- the test -----------------------------------------------------------------------------------------------
 
 
-# the words of README, what of the last line and of the difference after it, and a program that shows it
+# words of differences.md, what of the last line and of the difference after it, and a program that shows it
 X = "x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)"
 MEANT = [entry.splitlines() for entry in r"""
 What an op keeps for backward
@@ -272,7 +272,7 @@ def test_what_is_meant_to_differ_does_and_stands_in_the_readme(words, what, text
     done, found = play(lines, World(mt), World(torch))
     assert done == lines
     assert re.search(what, f"{lines[-1]} -> {found}", re.DOTALL), found
-    assert not_in_readme([words]) == []
+    assert not_told([words]) == []
 
 
 def test_what_fails_shows_the_shortest_program(monkeypatch):
