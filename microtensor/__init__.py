@@ -36,15 +36,7 @@ from microtensor.create import (
     zeros_like,
 )
 from microtensor.dtypes import boolean as bool
-from microtensor.dtypes import (
-    float32,
-    float64,
-    get_default_dtype,
-    int32,
-    int64,
-    set_default_dtype,
-    uint8,
-)
+from microtensor.dtypes import float32, float64, get_default_dtype, int32, int64, set_default_dtype, uint8
 from microtensor.functions import (
     METHODS,
     Size,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Generator", "default_generator"]
+__all__ = ["Generator", "default_generator", "draw_seed"]
 
 
 class Generator:
@@ -79,3 +79,17 @@ class Generator:
 
 
 default_generator = Generator()
+
+
+apart: tuple[Generator, int, int] | None = None
+"""Of processes that share a batch: what all draw seeds from, how many rows stand before ours, our rows."""
+
+
+def draw_seed(generator: Generator | None, counters: int) -> int:
+    """63 bits to count from; above 64, how many such counters the batch's rows before ours have.
+
+    With them, an element of a batch that several processes share gets the numbers that one process gives it.
+    """
+    seeds, before, rows = apart or (default_generator, 0, 1)
+    seed = int((generator or seeds).numpy.integers(2**63))
+    return seed | counters * before // rows << 64

@@ -542,7 +542,7 @@ def test_another_dtype_loader_schedule_or_generator_does_not_fit(path):
         found.restore(model, loader=DataLoader(range(10), 3, shuffle=True, generator=mt.Generator()))
     with pytest.raises(ValueError, match="its scheduler is StepLR, not NoamLR"):
         found.restore(model, scheduler=optim.lr_scheduler.NoamLR(optimizer, 4, 4))
-    with pytest.raises(ValueError, match="no random state 'b'; its random state 'a' belongs to no generator"):
+    with pytest.raises(ValueError, match="no random state 'b'; its random state 'a' has no generator"):
         found.restore(model, generators={"b": mt.Generator()})
     with pytest.raises(ValueError, match="another kind"):
         found.restore(model, generators={"a": np.random.default_rng()})

@@ -234,6 +234,22 @@ def test_dropout_drops_what_the_counters_say(rng):
     assert_close(kept, np.where(keep, weights / 0.75, 0.0), rtol=1e-12)
 
 
+def test_dropout_of_some_items_is_that_of_all(rng):
+    q, k = (heads(rng, 4, 2, n, 4) for n in (40, 70))
+    v, seed = heads(rng, 4, 2, 70, 5), 1234567890123
+    whole, stats = kernels.attention_forward(q, k, v, None, 0.5, False, 0.25, seed)
+    back = kernels.attention_backward(v[..., :40, :], q, k, v, None, whole, stats, 0.5, False, 0.25, seed)
+    rows, items = slice(1, 3), 2 << 64  # a row has two heads, and one row stands before
+    arrays, rest = [x[rows] for x in (q, k, v)], (None, 0.5, False, 0.25, seed | items)
+    part, stats = kernels.attention_forward(*arrays, *rest)
+    np.testing.assert_array_equal(part, whole[rows])
+    found = kernels.attention_backward(v[rows, :, :40], *arrays, None, part, stats, *rest[1:])
+    for g, all_g in zip(found, back, strict=True):
+        assert_close(g, all_g[rows])
+    keeps = kernels.attention_keeps((2, 2, 40, 70), 0.25, seed | items)
+    np.testing.assert_array_equal(keeps, kernels.attention_keeps((4, 2, 40, 70), 0.25, seed)[rows])
+
+
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_dropout_is_fair_and_independent(p):
     keep = kernels.attention_keeps((4, 4, 128, 128), p, 42)

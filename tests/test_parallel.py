@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import microtensor as mt
 from microtensor import nn, train
 from microtensor.mode import Block
-from microtensor.train import buckets, parallel, peers, step, trainer
+from microtensor.train import buckets, parallel, peers, start, step, trainer
+from microtensor.train.interrupt import Interrupt
 from microtensor.train.process import Process, this_process
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,7 +78,9 @@ def alone(job, folder):
 def one(tmp_path_factory):
     """The runs of one process, half a run among them."""
     folder = tmp_path_factory.mktemp("one")
-    return {job: alone(job, folder / job) for job in ("train", "uncounted", "half")} | {"folder": folder}
+    return {job: alone(job, folder / job) for job in ("train", "uncounted", "half", "dropout")} | {
+        "folder": folder
+    }
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +111,9 @@ def three(tmp_path_factory):
     Else it ends them half a second later, which a busy machine may need.
     """
     folder, leave = tmp_path_factory.mktemp("three"), ("--runtime-options", "continuous")
-    done = mpirun(3, ROOT / "tests" / "ranks.py", "train:three", "kill:run", cwd=folder, options=leave)
-    return {"three": read(folder / "three"), "stderr": done.stderr}
+    done = mpirun(3, ROOT / "tests" / "ranks.py", "train:three", "dropout:dropout", "kill:run", cwd=folder,
+                  options=leave)  # fmt: skip
+    return {name: read(folder / name) for name in ("three", "dropout")} | {"stderr": done.stderr}
 
 
 @needs_mpi
@@ -152,7 +156,9 @@ def test_what_one_rank_stops_all_stop(two):
 
 
 @needs_mpi
-def test_dropout_is_that_of_the_seed_and_the_number_of_ranks(one, two):
+def test_dropout_is_that_of_one_process_and_of_the_seed(one, two, three):
+    same(one["dropout"], two["dropout"])
+    same(one["dropout"], three["dropout"])
     assert two["dropout"]["weights"] == two["again"]["weights"]
     assert two["dropout"]["weights"] != two["train"]["weights"]
 
@@ -244,6 +250,30 @@ def test_ranks_that_cannot_go_together_end(tmp_path, wrong, says):
     assert says in done.stderr
     if "TypeError" in says:
         assert done.stderr.count(f"\n{says}") == 2  # all ranks find it, none waits
+
+
+LATE = """
+import sys, os
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    sys.exit(0)
+from microtensor import train
+train.world()
+"""
+
+
+@needs_mpi
+def test_a_rank_that_ends_before_it_begins_lets_no_other_wait_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setenv("MICROTENSOR_START_LIMIT", "2")
+    (tmp_path / "late.py").write_text(LATE, encoding="utf-8")
+    done = mpirun(2, "late.py", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "train: rank 0 of 2 has waited 2 s for all others to begin, and one has ended or " in done.stderr
+
+
+def test_a_start_has_whole_seconds(monkeypatch):
+    monkeypatch.setenv("MICROTENSOR_START_LIMIT", "soon")
+    with pytest.raises(ValueError, match=r"^train: MICROTENSOR_START_LIMIT is 'soon'; give whole seconds"):
+        start.start_limit(2).__enter__()
 
 
 # --- without MPI --------------------------------------------------------------------------------------------
@@ -408,6 +438,22 @@ def test_sigterm_is_for_its_handler_if_all_are_there_and_else_ends_the_wait(doub
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("end", [gone, failed])
+def test_once_a_rank_is_gone_sigterm_does_not_cut_off_what_the_others_say(double, end):
+    other = peers.Peers(double, double)
+    double.ready = False
+    end(other)
+    ended = []  # as the default would end the process
+    before = signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
+    try:
+        with pytest.raises(RuntimeError, match="rank 1 of 2"), Interrupt(), other.watched(lambda: ""):
+            other.wait([])
+        signal.raise_signal(signal.SIGTERM)  # mpirun's, while the error is on its way to the user
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended == []
 
 
 def test_at_its_end_a_rank_waits_for_the_others_and_does_not_abort(double):

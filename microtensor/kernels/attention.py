@@ -78,7 +78,9 @@ def _numbers(
     constants = _template(dtype).copy()
     constants[-2:] = scale, 1.0 / (1.0 - dropout_p) if dropout_p < 1.0 else 0.0
     where = [len(steps) > 0, *(steps or (0, 0, 0)), causal]
-    return constants, np.array([*where, _bound(dropout_p), seed & WORD, seed >> 32 & WORD], np.int64)
+    return constants, np.array(
+        [*where, _bound(dropout_p), seed & WORD, seed >> 32 & WORD, seed >> 64], np.int64
+    )
 
 
 def _settings(keys: int, mask: Array | None, dtype: np.dtype[Any], *rest: Any) -> tuple[Array, Array, Array]:
@@ -154,7 +156,7 @@ def _run(
 def attention_keeps(shape: tuple[int, ...], p: float, seed: int) -> Array:
     """Which of the weights (..., T, S) are kept: where a hash of seed, item, query and key is ≥ p · 2³²."""
     T, S = shape[-2:]
-    items = np.arange(math.prod(shape[:-2]), dtype=np.int64)[:, None]
+    items = (seed >> 64) + np.arange(math.prod(shape[:-2]), dtype=np.int64)[:, None]
     head = mix(mix(items & WORD ^ (seed & WORD)) + (seed >> 32 & WORD) & WORD)
     row_keys = mix(np.arange(T) & WORD ^ head)[:, :, None]
     keeps: Array = mix(row_keys ^ (np.arange(S) * STEP & WORD)) >= _bound(p)
@@ -172,7 +174,8 @@ def attention_forward(
     """y = softmax(Q Kᵀ · scale + mask) V, and of each query its largest score and 1/Σ exp(score − largest).
 
     A boolean mask is True where a query may attend, one of numbers is added. Of the weights those whose
-    counter (seed, item, query, key) says so are dropped, the others divided by 1 − p.
+    counter (seed, item, query, key) says so are dropped, the others divided by 1 − p. Above its 64 bits,
+    a seed says how many items of a larger array stand before these.
     Shapes: q (..., T, D), k (..., S, D), v (..., S, E), mask broadcast to (..., T, S) → (..., T, E),
     (2, X, Y, T) with the axes before T in two
     """

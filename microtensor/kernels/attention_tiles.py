@@ -43,7 +43,7 @@ COLUMNS: Any = np.int64(0)  # which part of a product causality leaves, see _pro
 UNTIL: Any = np.int64(1)
 FROM: Any = np.int64(2)
 FAR = 1 << 40  # a diagonal so far away that causality leaves all
-MASKED, X_STEP, Y_STEP, T_STEP, CAUSAL, BOUND, SEED, SEED_2 = range(8)  # places in `options`
+MASKED, X_STEP, Y_STEP, T_STEP, CAUSAL, BOUND, SEED, SEED_2, AHEAD = range(9)  # in `options`
 BEFORE, TOP, TOTAL, FACTOR, DELTA = range(5)  # rows of `numbers`, one of each for each query of a block
 mixed: Any = jit(inline=True)(mix)
 
@@ -133,7 +133,7 @@ def _mask(
 @jit(entry=False)
 def _set_row_keys(row_keys: Array, options: Array, item: int, i: int) -> None:
     """The part of the dropout's counter that says seed, batch item and head, and query."""
-    head = mixed((mixed((item & WORD) ^ options[SEED]) + options[SEED_2]) & WORD)
+    head = mixed((mixed((item + options[AHEAD] & WORD) ^ options[SEED]) + options[SEED_2]) & WORD)
     for r in range(QUERIES):
         row_keys[r] = mixed(((i + r) & WORD) ^ head)
 

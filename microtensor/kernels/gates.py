@@ -65,19 +65,20 @@ _mix = jit(entry=False)(mix)
 
 
 @jit(inline=True)
-def _drop_piece(x: Array, y: Array, key: Any, bound: Any, scale: Any) -> None:
-    U, zero = np.uint32, x.dtype.type(0)
+def _drop_piece(x: Array, y: Array, place: Any, key: Any, bound: Any, scale: Any) -> None:
+    U, zero, number = np.uint32, x.dtype.type(0), np.uint32(place * np.uint32(STEP))
     for j in range(x.size):
-        number = _mix(U(U(U(j) * U(STEP)) ^ key))
-        y[j] = zero if (number >> U(1)) < bound else x[j] * scale
+        y[j] = zero if (_mix(U(number ^ key)) >> U(1)) < bound else x[j] * scale
+        number = U(number + U(STEP))
 
 
 @jit_tasks
-def _drop(task: Task, x: Array, y: Array, low: Any, high: Any, bound: Any, scale: float) -> None:
-    U, factor = np.uint32, x.dtype.type(scale)
-    for piece in range(*share(task, (x.size + PIECE - 1) // PIECE)):
-        i, key = piece * PIECE, _mix(U(_mix(U(U(piece) ^ low)) + high))
-        _drop_piece(x[i : i + PIECE], y[i : i + PIECE], key, bound, factor)
+def _drop(task: Task, x: Array, y: Array, first: int, low: Any, high: Any, bound: Any, p: float) -> None:
+    U, ahead, factor = np.uint32, first % PIECE, x.dtype.type(1.0 / (1.0 - p) if p < 1.0 else 0.0)
+    for piece in range(*share(task, (ahead + x.size + PIECE - 1) // PIECE)):
+        i, end = max(0, piece * PIECE - ahead), (piece + 1) * PIECE - ahead
+        key = _mix(U(_mix(U(U(first // PIECE + piece) ^ low)) + high))
+        _drop_piece(x[i:end], y[i:end], U((ahead + i) % PIECE), key, bound, factor)
 
 
 def _halves(seed: int) -> tuple[np.uint32, np.uint32]:
@@ -92,20 +93,19 @@ def _bound(p: float) -> np.uint32:
 def dropout(x: Array, p: float, seed: int) -> Array:
     """y = x / (1 − p) where `dropout_keeps`, else 0: the same for the same seed, whoever computes it.
 
+    Above its 64 bits, a seed says how many elements of a larger array stand before x.
     Shapes: x (...) → (...)
     Source: Srivastava et al. 2014, §4. Differs: divided in training, not multiplied later.
     """
     flat = contiguous(x).reshape(-1)
     y = np.empty_like(flat)
-    scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
-    run(0.3 * x.size, *_drop, flat, y, *_halves(seed), _bound(p), scale)
+    run(0.3 * x.size, *_drop, flat, y, seed >> 64, *_halves(seed), _bound(p), p)
     return y.reshape(x.shape)
 
 
 def dropout_keeps(shape: tuple[int, ...], p: float, seed: int) -> Array:
     """Which elements of such an array are kept: where a hash of seed and place is at least p · 2³¹."""
-    size, (low, high) = math.prod(shape), _halves(seed)
-    places = np.arange(PIECE, dtype=np.uint32) * np.uint32(STEP)
-    keys = mix(mix(np.arange(-(-size // PIECE), dtype=np.uint32) ^ low) + high)
-    numbers = mix(keys[:, None] ^ places).reshape(-1)[:size]
-    return np.asarray((numbers >> np.uint32(1)) >= _bound(p)).reshape(shape)
+    U, (low, high), first = np.uint32, _halves(seed), seed >> 64
+    pieces, places = np.divmod(np.arange(first, first + math.prod(shape)), PIECE)
+    keys = mix(mix(pieces.astype(U) ^ low) + high) ^ places.astype(U) * U(STEP)
+    return np.asarray((mix(keys) >> U(1)) >= _bound(p)).reshape(shape)

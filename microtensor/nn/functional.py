@@ -36,7 +36,7 @@ from microtensor.nn.pointwise import (
     softplus,
     tanh,
 )
-from microtensor.random import default_generator
+from microtensor.random import draw_seed
 from microtensor.tensor import Tensor
 
 __all__ = [
@@ -319,7 +319,7 @@ def scaled_dot_product_attention(
         scale=1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale),
         causal=bool(is_causal),
         dropout_p=float(dropout_p),
-        seed=int(default_generator.numpy.integers(2**63)) if dropout_p else 0,
+        seed=draw_seed(None, math.prod(lead)) if dropout_p else 0,
     )
 
 

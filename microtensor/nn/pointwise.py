@@ -7,7 +7,7 @@ from typing import Any
 
 from microtensor import ops
 from microtensor.nn.checks import check_number, check_tensors, refuse_integers
-from microtensor.random import Generator, default_generator
+from microtensor.random import Generator, draw_seed
 from microtensor.tensor import Tensor
 
 __all__ = [
@@ -169,7 +169,7 @@ def dropout(
     if not training or p == 0.0:
         return input
     refuse_integers("dropout", input)
-    seed = int((generator or default_generator).numpy.integers(2**63))
+    seed = draw_seed(generator, input.numel())
     return _maybe_in_place(input, inplace, lambda x: ops.dropout(x, p=float(p), seed=seed))
 
 

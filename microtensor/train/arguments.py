@@ -54,6 +54,4 @@ def check_best(best: Best, evaluate: Any, folder: CheckpointFolder | None) -> No
     if best.name is not None and evaluate is None:
         raise ValueError(f"Trainer: best={best.name!r} is a number of evaluate; give evaluate and eval_every")
     if best.name is not None and folder is not None and folder.single:
-        raise ValueError(
-            f"Trainer: {folder.path!r} is one file, and best keeps two; give checkpoint a folder"
-        )
+        raise ValueError(f"Trainer: {folder.path!r} is one file, best keeps two; give checkpoint a folder")

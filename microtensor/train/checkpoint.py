@@ -119,19 +119,9 @@ def save_checkpoint(
     save(_content(model, optimizer, scheduler, loader, step, generators, config, extra), path)
 
 
-def check_checkpoint(
-    model: Module,
-    optimizer: Any = None,
-    *,
-    scheduler: Any = None,
-    loader: Any = None,
-    step: int = 0,
-    generators: Generators | None = None,
-    config: Any = None,
-    extra: Any = None,
-) -> None:
+def check_checkpoint(*objects: Any, **named: Any) -> None:
     """Raise the error that `save_checkpoint` would raise for what cannot be stored; write nothing."""
-    check_storable(_content(model, optimizer, scheduler, loader, step, generators, config, extra))
+    check_storable(_content(*objects, **named))
 
 
 def state_digests(*objects: Any, **named: Any) -> dict[str, str]:

@@ -47,9 +47,7 @@ def set_state(generator: Any, state: Any) -> None:
 def random_faults(generators: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
     """What is wrong with putting the saved states into these generators; an empty list if nothing is."""
     faults = [f"it has no random state {name!r}" for name in generators if name not in saved]
-    faults += [
-        f"its random state {name!r} belongs to no generator" for name in saved if name not in generators
-    ]
+    faults += [f"its random state {name!r} has no generator" for name in saved if name not in generators]
     for name in generators:
         if name in saved:
             fault = _state_fault(generators[name], saved[name])

@@ -49,7 +49,8 @@ class Interrupt:
 
     def __exit__(self, *exception: object) -> None:
         for number, before in self._before.items():
-            signal.signal(number, before)
+            if signal.getsignal(number) == self._handle:  # else it was changed inside, to last
+                signal.signal(number, before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self.requested:  # which is set last: another signal may come in between

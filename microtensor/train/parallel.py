@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from microtensor import random
 from microtensor.engine import Array
 from microtensor.mode import no_grad
 from microtensor.random import default_generator
 from microtensor.tensor import Tensor
 from microtensor.train.buckets import Buckets
 from microtensor.train.peers import Peers
+from microtensor.train.start import start_limit
 
 __all__ = ["World", "world"]
 
@@ -46,9 +48,10 @@ class World:
         """Our part of the next batch of all ranks, and what fraction of it that is."""
         return next(batches), 1.0
 
-    def own_random(self) -> AbstractContextManager[None]:
-        """Around the forward of our part: the default generator gives each rank other numbers."""
-        return nullcontext()
+    def own_random(self) -> AbstractContextManager[Callable[[], Any]]:
+        """Around the forward of our part: the default generator gives each rank other numbers, and dropout
+        those of our rows. It gives what may stand around the same forward again."""
+        return nullcontext(nullcontext)
 
     def backward(self, loss: Tensor, stepped: list[Tensor], unit: float, last: bool) -> None:
         """loss.backward(), the last one of a step or not: gradients may leave for the other ranks."""
@@ -114,15 +117,14 @@ class _Ranks(World):
         for t in tensors:  # of large ones the beginning
             text = np.ascontiguousarray(getattr(t, "array", t)[:8]).tobytes()[: 1 << 14]
             self._batches = zlib.crc32(text, self._batches)
-        rows, part = _rows(B, self.rank, self.size)
-        return _cut(batch, rows, B), part
+        self._rows, part = _rows(B, self.rank, self.size)
+        return _cut(batch, self._rows, B), part
 
     @contextmanager
-    def own_random(self) -> Iterator[None]:
-        if self.rank:  # rank 0 draws what a process alone would
-            seed = np.random.SeedSequence([*default_generator.get_state().tolist(), self.rank])
-            default_generator.numpy = np.random.Generator(np.random.SFC64(seed))
-        yield
+    def own_random(self) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+        again = functools.partial(_apart, self.rank, self._rows, default_generator.get_state())
+        with again():
+            yield again
         state = default_generator.get_state()
         self._random = self._all.Ibcast(state), state
 
@@ -201,6 +203,22 @@ class _Ranks(World):
         self._peers.wait(requests)
 
 
+@contextmanager
+def _apart(rank: int, rows: slice, state: Array) -> Iterator[None]:
+    """Ranks other than 0, which draws what a process alone would, draw other numbers, but the same seeds."""
+    seeds = default_generator
+    if rank:
+        seeds = random.Generator()
+        seeds.set_state(state)
+        own = np.random.SeedSequence([*state.tolist(), rank])
+        default_generator.numpy = np.random.Generator(np.random.SFC64(own))
+    random.apart = seeds, rows.start, rows.stop - rows.start
+    try:
+        yield
+    finally:
+        random.apart = None
+
+
 def _rows(B: int, rank: int, n: int) -> tuple[slice, float]:
     """⌈rB/n⌉ … ⌈(r+1)B/n⌉ − 1 of B rows, and their part of all. A rank without any takes the first, as 0."""
     first, end = -(-rank * B // n), -(-(rank + 1) * B // n)
@@ -238,6 +256,7 @@ def _cut(batch: Any, rows: slice, B: int) -> Any:
 def world() -> World:
     """The ranks of this run: those that mpirun has started, or this process alone.
 
+    Waits for all of them, up to MICROTENSOR_START_LIMIT seconds (300), then says so and is ended.
     Raises: ModuleNotFoundError if mpirun has started several and mpi4py is not installed.
     Source: ours.
 
@@ -247,11 +266,12 @@ def world() -> World:
     size = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE", "1")  # Open MPI, MPICH
     if int(size) < 2:
         return World()
-    try:
-        from mpi4py import MPI
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"train: mpirun has started {size} processes, but {error}, which "
-            f"connects them; run pip install 'microtensor[mpi]'"
-        ) from error
-    return _Ranks(MPI, MPI.COMM_WORLD)
+    with start_limit(int(size)):
+        try:
+            from mpi4py import MPI
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"train: mpirun has started {size} processes, but {error}, which "
+                f"connects them; run pip install 'microtensor[mpi]'"
+            ) from error
+        return _Ranks(MPI, MPI.COMM_WORLD)

@@ -103,8 +103,8 @@ class Peers:
             error.add_note(f"on rank {self.rank} of {self.size}: {way_on()}")
             raise
         finally:
-            if ours:
-                signal.signal(signal.SIGTERM, before)
+            if ours:  # of a run that has failed, mpirun's signal shall not cut off what is said
+                signal.signal(signal.SIGTERM, signal.SIG_IGN if self._lost else before)
 
     def _said(self) -> str:
         (rank, why), *_ = self._lost.items()

@@ -65,9 +65,7 @@ def plot_history(history: Path | Iterable[Mapping[str, Any]], path: Path) -> Non
 def _read(log: Path) -> list[Any]:
     path = os.path.join(log, "log.jsonl") if os.path.isdir(log) else os.fspath(log)
     if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"plot_history: there is no log {path!r}; give the log, or what fit() returned"
-        )
+        raise FileNotFoundError(f"plot_history: there is no log {path!r}; give it, or what fit() returned")
     records = []
     with open(path, "rb") as file:
         for line in file:

@@ -90,11 +90,8 @@ def _pieces(arrays: Mapping[str, Array], metadata: dict[str, str]) -> Iterator[b
     for name in names:
         array = arrays[name]
         begin, end = end, end + array.nbytes
-        header[name] = {
-            "dtype": DTYPES[array.dtype.name],
-            "shape": array.shape,
-            "data_offsets": [begin, end],
-        }
+        kind, place = DTYPES[array.dtype.name], [begin, end]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": place}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text

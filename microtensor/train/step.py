@@ -38,7 +38,8 @@ class Step:
         self.loss = self.grad_norm = math.nan
         self.tokens = self.bytes_kept = 0
         self._generators, self._world = named_generators(generators), world()
-        self._begun: list[tuple[Any, dict[str, Any]]] = []  # each batch, and the random states it began with
+        # each batch, the random states it began with, and what stood around it
+        self._begun: list[tuple[Any, dict[str, Any], Callable[[], Any]]] = []
         self._counts: set[bool] = set()  # whether loss_fn counted the tokens of a batch
 
     def backward(self, batches: BatchStream, accumulate: int, stepped: list[Tensor], measure: bool) -> None:
@@ -50,8 +51,8 @@ class Step:
         total = seen = first = 0.0
         for i in range(accumulate):
             batch, part = self._world.share(batches)
-            with self._world.own_random():
-                self._begun.append((batch, self._random_states()))
+            with self._world.own_random() as again:
+                self._begun.append((batch, self._random_states(), again))
                 loss, count = self._run(batch)
             n = count * (part if self._counts == {False} else part > 0)
             if not n:
@@ -107,10 +108,11 @@ class Step:
         """What anomaly detection says when the batches of this step are run again."""
         try:
             with detect_anomaly():
-                for batch, states in self._begun:
-                    for name, state in states.items():
-                        set_state(self._generators[name], state)
-                    loss, n = self._run(batch)
+                for batch, states, again in self._begun:
+                    with again():
+                        for name, state in states.items():
+                            set_state(self._generators[name], state)
+                        loss, n = self._run(batch)
                     if n:
                         loss.backward()
         except Exception as error:  # also what loss_fn itself raises at its second call

@@ -64,10 +64,11 @@ class Trainer:
     last checkpoint stays. What comes sooner is a key that bounces.
 
     Under mpirun, `world` are the ranks, and each computes its share of each batch: axis 0 of its tensors is
-    divided. All must draw the same batches. To rounding, the run is that of one process, but for dropout,
-    which has other masks for each number of ranks. loss_fn gets a share and is weighted by its n_tokens, or
-    by rows if it counts none. evaluate and callbacks run on every rank; one writes (`world.is_writer`). What
-    one rank stops all stop. When one is gone, RuntimeError on the others says which.
+    divided. All must draw the same batches. To rounding, the run is that of one process, dropout's masks
+    included if rows come first in what is dropped, and if loss_fn draws nothing else: those numbers are other
+    ones on each rank. loss_fn gets a share and is weighted by its n_tokens, or by rows if it counts none.
+    evaluate and callbacks run on every rank; one writes (`world.is_writer`). What one rank stops all stop.
+    When one is gone, RuntimeError on the others says which.
 
     Raises: ValueError for impossible numbers; TypeError for what is no number or no function; RuntimeError
     when the loss or the gradient is not finite: it names the step and, from running that step again with
