@@ -142,10 +142,9 @@ def _without(folded: Folded, run: list[_Layer]) -> Folded:
     made = Folded(groups, edges, stands_for.get(folded.output, folded.output), of, folded.twins, folded.like)
     made.repeats = {**folded.repeats, first.path: (len(run), run[-1].path)}
     made.ends = {**folded.ends, begin: folded.ends.get(end, end)}
+    used = {e.source for e in edges} | {begin}
     for group in first.groups:
-        group.outputs = [
-            n for n in group.members if n in {e.source for e in edges} | {begin}
-        ] or group.outputs
+        group.outputs = [n for n in group.members if n in used] or group.outputs
     return made
 
 
