@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 Item = dict[str, Any]
+PAGES = {"a4": (7.5, 10.2), "a3": (10.9, 15.5), "a2": (15.7, 22.6), "slide": (7.5, 13.3)}  # inches in use
+SMALLEST = 6.5  # points
 SPINE = ("scores", "mask", "softmax", "dropout", "av", "concat", "linO", "Y")
 
 
@@ -67,35 +69,56 @@ def _rect(node: Item) -> Rect:
     return Rect(x - w, y - h, x + w, y + h)
 
 
-def texts(item: Item) -> Iterator[tuple[str, Rect]]:
-    """Each run of text that is drawn, with its box."""
-    size = 14.0
+def _runs(item: Item) -> Iterator[tuple[str, Rect, float, bool]]:
+    """Each run of text that is drawn, with its box and size, and whether it is a sub- or superscript."""
+    size, script = 14.0, False
     for step in item.get("_ldraw_", []):
         if step["op"] == "F":
-            size = step["size"]
+            size, script = step["size"], False
+        elif step["op"] == "t":
+            script = bool(step["fontchar"] & 24)
         elif step["op"] == "T":
             (x, y), width = step["pt"], step["width"]
             left = x - {"l": 0.0, "c": 0.5, "r": 1.0}[step["align"]] * width
-            yield step["text"], Rect(left, y - 0.2 * size, left + width, y + 0.75 * size)
+            yield step["text"], Rect(left, y - 0.2 * size, left + width, y + 0.75 * size), size, script
+
+
+def texts(item: Item) -> Iterator[tuple[str, Rect]]:
+    """Each run of text that is drawn, with its box."""
+    return ((text, rect) for text, rect, _, _ in _runs(item))
 
 
 def _curve(edge: Item) -> list[tuple[float, float]]:
     """Points along an edge, without those that touch its own nodes."""
-    control = [_numbers(p) for p in edge["pos"].split() if p[0] not in "es"]
     points = []
-    for k, i in itertools.product(range(0, len(control) - 3, 3), range(13)):
-        t = i / 12
-        weights = ((1 - t) ** 3, 3 * (1 - t) ** 2 * t, 3 * (1 - t) * t * t, t**3)
-        point = [sum(w * c[axis] for w, c in zip(weights, control[k:], strict=False)) for axis in (0, 1)]
-        points.append((point[0], point[1]))
+    for part in edge["pos"].split(";"):  # an edge may be drawn as several curves
+        control = [_numbers(p) for p in part.split() if p[0] not in "es"]
+        for k, i in itertools.product(range(0, len(control) - 3, 3), range(13)):
+            t = i / 12
+            weights = ((1 - t) ** 3, 3 * (1 - t) ** 2 * t, 3 * (1 - t) * t * t, t**3)
+            point = [sum(w * c[axis] for w, c in zip(weights, control[k:], strict=False)) for axis in (0, 1)]
+            points.append((point[0], point[1]))
     return points[2:-2]
 
 
-def problems(graph: Item) -> list[str]:
-    """Everything that is wrong with a layout."""
+def problems(graph: Item, page: str = "") -> list[str]:
+    """Everything that is wrong with a layout, and with its size on a page of PAGES."""
     layout = Layout(graph)
     checks = (_nodes, _clusters, _edges, _labels, _flow, _lanes, _spine, _hygiene, _drawn)
-    return [fault for check in checks for fault in check(layout)]
+    found = [fault for check in checks for fault in check(layout)]
+    if page and (size := smallest_text(graph, page)) < SMALLEST:
+        found.append(f"text of {size:.1f} pt on {page}")
+    return found
+
+
+def smallest_text(graph: Item, page: str) -> float:
+    """Its size in points, but for super- and subscripts, when the drawing is fitted to the page."""
+    wide, high = (points / 72 for points in _numbers(graph["bb"])[2:])
+    a, b = PAGES[page]
+    scale = min(1.0, max(min(a / wide, b / high), min(b / wide, a / high)))
+    items = [graph, *graph["objects"], *graph.get("edges", [])]
+    sizes = [size for item in items for _, _, size, script in _runs(item) if not script]
+    return min(sizes) * scale
 
 
 def _nodes(layout: Layout) -> Iterator[str]:

@@ -7,39 +7,14 @@ from typing import Any
 
 import pytest
 from check_layout import problems
-
-import microtensor as mt
-from microtensor import viz
-from models import MultiHeadAttention, causal_mask
+from drawings import VIEWS, cases, drawing, faults
 
 
-def drawing(
-    *,
-    mask: bool = True,
-    dropout: float = 0.1,
-    bias: bool = True,
-    heads: int = 2,
-    cross: bool = False,
-    **options: Any,
-) -> viz.Drawing:
-    mt.manual_seed(0)
-    layer = MultiHeadAttention(16, heads, bias=bias, dropout=dropout)
-    x, memory = mt.randn(2, 5, 16, requires_grad=True), mt.randn(2, 7, 16) if cross else None
-    return viz.draw(layer, x, memory, mask=causal_mask(5) if mask else None, **options)
-
-
-@pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
-@pytest.mark.parametrize("level", ["equations", "ops"])
-@pytest.mark.parametrize("heads", [1, 2, 4])
-def test_layout_holds_with_and_without_mask_dropout_and_bias(level: str, direction: str, heads: int) -> None:
-    for mask, dropout, bias in [
-        (True, 0.1, True),
-        (False, 0.0, False),
-        (True, 0.0, False),
-        (False, 0.1, True),
-    ]:
-        drawn = drawing(mask=mask, dropout=dropout, bias=bias, heads=heads, level=level, direction=direction)
-        assert problems(drawn.json) == []
+@pytest.mark.parametrize(("level", "direction"), VIEWS)
+def test_layout_holds_and_is_read_on_its_page(level: str, direction: str) -> None:
+    """A seventeenth of all drawings; `python tests/drawings.py` makes the others, too."""
+    for case in cases(level, direction, step=17):
+        assert faults(case) == [], case
 
 
 @pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
@@ -63,18 +38,11 @@ def test_layout_holds_for_cross_attention(level: str, direction: str) -> None:
 
 @pytest.mark.parametrize("direction", ["TB", "LR"])
 @pytest.mark.parametrize("heads", [1, 2, 4])
-def test_layout_holds_for_every_head(direction: str, heads: int) -> None:
-    for mask, dropout, bias, cross in [(True, 0.1, True, False), (False, 0.0, False, True)]:
-        drawn = drawing(
-            mask=mask,
-            dropout=dropout,
-            bias=bias,
-            cross=cross,
-            heads=heads,
-            level="heads",
-            direction=direction,
-        )
-        assert problems(drawn.json) == []
+def test_layout_holds_for_every_head_of_cross_attention(direction: str, heads: int) -> None:
+    drawn = drawing(
+        mask=False, dropout=0.0, bias=False, cross=True, heads=heads, level="heads", direction=direction
+    )
+    assert problems(drawn.json) == []
 
 
 @pytest.mark.parametrize(
@@ -86,6 +54,7 @@ def test_layout_holds_for_every_head(direction: str, heads: int) -> None:
         ("heads", "TB"),
         ("tape", "TB"),
         ("tape", "BT"),
+        ("tape", "LR"),
     ],
 )
 def test_layout_holds_with_gradients_values_and_costs(level: str, direction: str) -> None:
@@ -96,7 +65,7 @@ def test_layout_holds_with_gradients_values_and_costs(level: str, direction: str
             cross=cross,
             level=level,
             direction=direction,
-            grads=mt.ones(2, 5, 16),
+            grads=True,
             values=True,
             cost=True,
         )
@@ -104,8 +73,21 @@ def test_layout_holds_with_gradients_values_and_costs(level: str, direction: str
 
 
 def test_layout_holds_for_lines_that_are_kept_alive_one_by_one() -> None:
-    for direction in ("TB", "BT"):
+    for direction in ("TB", "BT", "LR"):
         assert problems(drawing(level="tape", need_weights=True, direction=direction).json) == []
+
+
+def test_tape_in_rows_has_the_forward_above_and_the_backward_below() -> None:
+    objects = drawing(level="tape", direction="LR").json["objects"]
+    high = {o["name"]: float(o["pos"].split(",")[1]) for o in objects if "pos" in o}
+    assert high["linQ"] > high["linK"] > high["linV"] > high["g_linQ"] > high["g_linK"] > high["g_linV"]
+
+
+def test_the_legend_shows_a_constant_with_the_border_that_it_has() -> None:
+    """Three cells with gaps: Graphviz 14.1 crashes when it writes the JSON of a cell with STYLE="DASHED"."""
+    legend = next(line for line in drawing().dot.split("\n") if "graph [" in line)
+    assert legend.count('SIDES="TB"') == 1
+    assert "STYLE=" not in legend
 
 
 def test_ids_that_the_checks_rely_on_are_there() -> None:

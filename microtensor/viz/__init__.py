@@ -3,6 +3,9 @@
 Rooms, in the order of the work: running, record (what layers say), trace (tape → plain graph), axes, depth,
 fold, flow (gradients), repeat, names, findings, paint with frames, cells and columns (→ picture), layout, dot
 (→ text), render (→ bytes), svg. Graphviz is imported when something is rendered.
+
+Text stays above 6.5 pt on A4 (equations), A3 (ops, tape, up to four heads), a slide (LR of equations, ops).
+Gradients take the next size of paper where names are those of the code, and in LR (of ops: A2).
 """
 
 from microtensor.viz.drawing import Drawing, draw, to_dot

@@ -12,18 +12,8 @@ __all__ = ["HOUSE_LETTERS", "Shapes", "carry"]
 
 HOUSE_LETTERS = {"n": "T", "n_q": "T_q", "n_k": "T_k", "d": "C", "h": "H", "d_k": "D"}
 # Ops whose output has the axes of an input of the same shape only by accident.
-SHUFFLES = {
-    "attention",
-    "cat",
-    "embedding",
-    "getitem",
-    "linear",
-    "matmul",
-    "permute",
-    "put_add",
-    "reshape",
-    "setitem",
-}
+SHUFFLES = {"attention", "cat", "embedding", "getitem", "linear", "matmul", "permute", "put_add", "reshape",
+            "setitem"}  # fmt: skip
 
 
 def carry(graph: Graph) -> None:

@@ -10,7 +10,7 @@ from microtensor.viz.fold import Folded, Group
 from microtensor.viz.style import to_dark
 from microtensor.viz.trace import Graph
 
-__all__ = ["CAPTION", "grids"]
+__all__ = ["CAPTION", "MOST_GRIDS", "grids"]
 
 MOST_POSITIONS, MOST_GRIDS = 12, 4
 GREY = "#E4E7EB"  # masked
@@ -22,7 +22,7 @@ CAPTION = (
 )
 
 
-def grids(graph: Graph, folded: Folded, group: Group) -> tuple[str, str]:
+def grids(graph: Graph, folded: Folded, group: Group, in_row: int) -> tuple[str, str]:
     """(HTML of the grids of a group, one per head; why there are none) of what scores and softmax give."""
     array = group.last.array
     if group.span is None or group.span.key not in ("scores", "softmax") or array is None or array.ndim < 2:
@@ -36,9 +36,13 @@ def grids(graph: Graph, folded: Folded, group: Group) -> tuple[str, str]:
     scale = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array) & ~hidden)) or 1.0
     ends, scale = ((ORANGE, BLUE), scale) if group.span.key == "scores" else ((PURPLE, PURPLE), 1.0)
     made = [_grid(grid / scale, mask, ends) for grid, mask in zip(array, hidden, strict=True)]
-    cells = "".join(f"<TD>{grid}</TD>" for grid in made)
-    wide, high = len(made) * (_points(array.shape[2]) + 2) + 2, _points(array.shape[1]) + 4
-    return f"{_table(wide, high, spacing=2)}<TR>{cells}</TR></TABLE>", ""
+    cells = [f"<TD>{grid}</TD>" for grid in made]
+    rows = ["".join(cells[i : i + in_row]) for i in range(0, len(cells), in_row)]
+    wide, high = (
+        count * (_points(n) + 2) + 2
+        for count, n in ((min(in_row, len(made)), array.shape[2]), (len(rows), array.shape[1]))
+    )
+    return f"{_table(wide, high, spacing=2)}<TR>{'</TR><TR>'.join(rows)}</TR></TABLE>", ""
 
 
 def _hidden(graph: Graph, folded: Folded, group: Group, array: Any) -> Any:

@@ -12,7 +12,7 @@ from microtensor import cost
 from microtensor.listing import kept_arrays
 from microtensor.viz import symbols
 from microtensor.viz.fold import Group
-from microtensor.viz.picture import Arrow, Box, Cluster
+from microtensor.viz.picture import LONGEST_LINE, Arrow, Box, Cluster, in_lines
 from microtensor.viz.trace import Node
 
 if TYPE_CHECKING:
@@ -87,11 +87,15 @@ class _Columns:
         box, _ = painter.of[group]
         key = box.id.removeprefix("node-")
         lines, said = (painter.names.gradients(group, html=html) for html in (True, False))
+        longest = 20 if painter.narrow else LONGEST_LINE
         tooltip = "\n".join([f"gradient of {painter.names.line(group, html=False)}", *said])
-        vjp = Box(f"g_{box.name}", f"vjp-{key}", "vjp", "vjp", "vjp", lines, [], tooltip)
+        vjp = Box(f"g_{box.name}", f"vjp-{key}", "vjp", "vjp", "vjp", [], [], tooltip)
         zero = painter.flow.zero if painter.flow is not None else ()
         starts = [f"d{painter.names.of(n)} " for m in group.members for n in m.parents if n in zero]
-        vjp.marked = [i for i, line in enumerate(said) if line.startswith(tuple(starts))]
+        for line, plain in zip(lines, said, strict=True):
+            first, *rest = in_lines(line, longest)
+            vjp.lines += [first, *(f"&#160;&#160;&#160;{part}" for part in rest)]
+            vjp.marked += [len(vjp.lines) - 1] if plain.startswith(tuple(starts)) else []
         vjp.lane, vjp.block = box.lane, f"{box.block}-bwd" if box.block else ""
         row = [box, vjp]
         if kept:

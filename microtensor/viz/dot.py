@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from microtensor.viz import symbols
 from microtensor.viz.layout import Layout, Variant, plan
-from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture
+from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture, length, side_by_side
 from microtensor.viz.style import BIG, CLUSTER, FONT, LEGEND, LIGHT, SHAPES, SMALL, Theme
 from microtensor.viz.trace import Graph
 
@@ -24,12 +24,7 @@ SPACING = {"TB": (0.30, 0.22), "BT": (0.30, 0.22), "LR": (0.24, 0.13)}  # rankse
 
 
 def write(
-    picture: Picture,
-    *,
-    direction: str = "TB",
-    theme: Theme = LIGHT,
-    legend: bool = True,
-    variant: Variant | None = None,
+    picture: Picture, *, direction: str = "TB", theme: Theme = LIGHT, legend: bool = True, variant: Variant
 ) -> str:
     """The picture as DOT."""
     return "\n".join(_Writer(picture, direction, theme, legend, variant).lines()) + "\n"
@@ -37,11 +32,11 @@ def write(
 
 class _Writer:
     def __init__(
-        self, picture: Picture, direction: str, theme: Theme, legend: bool, variant: Variant | None
+        self, picture: Picture, direction: str, theme: Theme, legend: bool, variant: Variant
     ) -> None:
         self.picture, self.direction, self.theme, self.legend = picture, direction, theme, legend
         self.layout: Layout = plan(picture, variant)
-        self.reverse = variant is not None and variant.reverse
+        self.reverse = variant.reverse
 
     def lines(self) -> Iterator[str]:
         yield f'digraph "{self.picture.what}_{self.picture.level}" {{'
@@ -57,8 +52,11 @@ class _Writer:
 
     def _defaults(self) -> Iterator[str]:
         theme, (ranksep, nodesep), margin = self.theme, SPACING[self.direction], "0.08,0.035"
-        if self.direction == "LR" and (self.picture.level == "ops" or self.picture.code):
+        labels = any(arrow.gradient for arrow in self.picture.arrows)
+        if self.direction == "LR" and (labels or self.picture.level == "ops" or self.picture.code):
             ranksep, margin = 0.12, "0.04,0.035"  # a long row, that must still be read on a slide
+        elif labels:  # they make room of their own between ranks
+            ranksep = 0.20
         label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
         yield (
             f"  graph [rankdir={self.direction}, ranksep={ranksep:.2f}, nodesep={nodesep:.2f}, newrank=true, "
@@ -103,17 +101,17 @@ class _Writer:
             small += [box.aside, box.result]
         zero = self._gradient(" = 0 !", bold=True)
         large = [line + zero * (i in box.marked) for i, line in enumerate(large)]
-        rows = large + [self._small(line) for line in small if line]
-        rows += [self._gradient(box.gradient, bold=False)] if box.gradient else []
+        small = [self._small(text) for text in small if text]
+        small[1:1] = [self._gradient(box.gradient, bold=False)] if box.gradient else []
+        longest = -(-max([box.longest, *map(length, large)]) * BIG // SMALL)
+        rows = large + side_by_side(small, longest, self._small(" · "))
         rows += [self._gradient(box.found, bold=True)] if box.found else []
         rows += [box.grids] if box.grids else []
         if box.shape == "vjp":
             return TIGHT + "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows) + "</TABLE>"
-        return (
-            rows[0]
-            if len(rows) == 1
-            else TABLE + "".join(f"<TR><TD>{r}</TD></TR>" for r in rows) + "</TABLE>"
-        )
+        if len(rows) == 1:
+            return rows[0]
+        return TABLE + "".join(f"<TR><TD>{row}</TD></TR>" for row in rows) + "</TABLE>"
 
     def _small(self, html: str) -> str:
         return f'<FONT POINT-SIZE="{SMALL}" COLOR="{self.theme.second}">{html}</FONT>'
@@ -124,29 +122,31 @@ class _Writer:
 
     def _rows(self, box: Box) -> str:
         """What is kept: a table of name, shape, bytes."""
-        rows = ""
+        rows, wide = "", (20, 20, 20) if self.direction == "LR" else (26, 52, 40)
         for name, shape, size in box.rows:
-            rows += f'<TR><TD WIDTH="26">{name}</TD><TD WIDTH="52">{self._small(shape)}</TD>'
-            rows += f'<TD WIDTH="40" ALIGN="RIGHT">{self._small(size)}</TD></TR>'
+            rows += f'<TR><TD WIDTH="{wide[0]}">{name}</TD><TD WIDTH="{wide[1]}">{self._small(shape)}</TD>'
+            rows += f'<TD WIDTH="{wide[2]}" ALIGN="RIGHT">{self._small(size)}</TD></TR>'
         head = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="0" CELLPADDING="3" COLOR="{self.theme.rule}">'
         return f"{head}{rows}</TABLE>"
 
     def _cells(self, box: Box, stroke: str, fill: str) -> str:
-        cells = [self._cell(cell, fill, box.id) for cell in box.cells]
-        between = "</TR><TR>" if self.direction == "LR" or box.stacked else ""
+        sideways = self.direction == "LR"
+        cells = [self._cell(c, fill, box.id, stacked=box.stacked and not sideways) for c in box.cells]
+        between = "</TR><TR>" if sideways or box.stacked else ""
         return (
             f'<TABLE BORDER="1" CELLBORDER="1" CELLSPACING="2" CELLPADDING="3" COLOR="{stroke}">'
             f"<TR>{between.join(cells)}</TR></TABLE>"
         )
 
-    def _cell(self, cell: Cell, fill: str, id: str) -> str:
+    def _cell(self, cell: Cell, fill: str, id: str, *, stacked: bool) -> str:
         shape = f" {self._small(cell.shape)}" if cell.shape else ""
         tooltip = symbols.escape(symbols.clean(cell.tooltip))
         gradient = self._gradient(cell.gradient, bold=cell.found)
-        gradient = f"<TR><TD>{gradient}</TD></TR>" if cell.gradient else ""
+        between = " " if stacked else "</TD></TR><TR><TD>"
+        gradient = between + gradient if cell.gradient else ""
         return (  # without HREF, Graphviz drops the TOOLTIP
             f'<TD PORT="{cell.port}" BGCOLOR="{fill}" TOOLTIP="{tooltip}" HREF="#{id}">'
-            f"{TIGHT}<TR><TD>{cell.symbol}{shape}</TD></TR>{gradient}</TABLE></TD>"
+            f"{TIGHT}<TR><TD>{cell.symbol}{shape}{gradient}</TD></TR></TABLE></TD>"
         )
 
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
@@ -178,7 +178,7 @@ class _Writer:
             f'{indent}  graph [id="{cluster.name}", class=module, label=<{label}>, {where}, {look}, '
             f"{self._frame(cluster)}, penwidth=0.9, tooltip={symbols.quote(cluster.tooltip)}];"
         )
-        for box in cluster.boxes:
+        for box in cluster.boxes[:: -1 if self.reverse and cluster.column else 1]:
             yield from self._box(box, indent + "  ")
         for inner in cluster.inner:
             yield from self._cluster(inner, indent + "  ")
@@ -187,7 +187,7 @@ class _Writer:
     def _corner(self, cluster: Cluster) -> str:
         """Where the title of a column stands: that of what is kept behind it, where no dotted line ends."""
         below = cluster.column == "tape"
-        return f"labelloc={'b' if below else 't'}, labeljust=l"
+        return f"labelloc={'b' if below else 't'}, labeljust={'r' if below and self.reverse else 'l'}"
 
     def _column(self, cluster: Cluster) -> str:
         fill = {"fwd": self.theme.cluster, "tape": self.theme.paper, "bwd": self.theme.backward}[
@@ -223,8 +223,7 @@ class _Writer:
         parts += self.layout.extra.get(arrow, [])
         parts += [f"label=<{label}>"] if (label := self._arrow_label(arrow)) else []
         parts += [f"tooltip={symbols.quote(arrow.tooltip)}"]
-        ported = arrow.head_port and self.direction == "TB"
-        head = f"{arrow.head.name}:{arrow.head_port}" if ported else arrow.head.name
+        head = f"{arrow.head.name}:{arrow.head_port}" if arrow.head_port else arrow.head.name
         return f"  {tail.name}{port} -> {head} [{', '.join(parts)}];"
 
     def _fwd(self, arrow: Arrow) -> list[str]:
@@ -273,11 +272,17 @@ class _Writer:
         for kind, (stroke, fill) in self.theme.kinds.items():
             if kind in kinds and kind in {**LEGEND, "O": ""}:
                 said = LEGEND["op" if kind == "O" and not lanes else kind]
-                border = 2 if kind == "param" else 1
-                yield (
-                    f'<TD BGCOLOR="{fill}" COLOR="{stroke}" BORDER="{border}" WIDTH="14" HEIGHT="9" '
-                    f'FIXEDSIZE="TRUE"></TD><TD ALIGN="LEFT">{self._font(said + "  ")}</TD>'
-                )
+                yield f'{self._swatch(kind, stroke, fill)}<TD ALIGN="LEFT">{self._font(said + "  ")}</TD>'
+
+    def _swatch(self, kind: str, stroke: str, fill: str) -> str:
+        def cell(wide: int, sides: str = "LTRB", border: int = 1) -> str:
+            size = f'WIDTH="{wide}" HEIGHT="9" FIXEDSIZE="TRUE" BORDER="{border}" SIDES="{sides}"'
+            return f'<TD BGCOLOR="{fill}" COLOR="{stroke}" {size}></TD>'
+
+        if kind != "const":
+            return cell(14, border=2 if kind == "param" else 1)
+        # STYLE="DASHED" would crash Graphviz 14 when it writes JSON
+        return f"<TD>{_table(2)}<TR>{cell(3, 'LTB')}{cell(3, 'TB')}{cell(3, 'RTB')}</TR></TABLE></TD>"
 
     def _arrows_said(self) -> Iterator[str]:
         def said(arrow: str, text: str, colour: str = self.theme.text) -> str:

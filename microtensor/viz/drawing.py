@@ -41,7 +41,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 OPTIONS = ", ".join([*CHOICES, "names", "grads", "depth", "max_nodes"])
 MOST_HEADS = 4  # at level heads
-UNREADABLE = {("heads", "BT"), ("tape", "LR")}
 
 
 class Made(NamedTuple):
@@ -261,9 +260,8 @@ def draw(
 def _write(picture: Picture, *, level: str, direction: str, theme: str, legend: bool) -> Made:
     """The picture as DOT, in one way or, at level heads, in several."""
     colours = style.DARK if theme == "dark" else style.LIGHT
-    ways = variants(direction) if level == "heads" else [None]
     look: dict[str, Any] = {"direction": direction, "theme": colours, "legend": legend}
-    texts = [dot.write(picture, variant=way, **look) for way in ways]
+    texts = [dot.write(picture, variant=way, **look) for way in variants(level, direction)]
     return Made(texts, picture.equations, picture.findings)
 
 
@@ -285,10 +283,10 @@ def _check_together(y: Any, level: str, direction: str, depth: int | None) -> No
             f"draw: level='heads' takes a module, which it runs head by head, not {type(y).__name__}; pass "
             f"the layer and its inputs, or choose level='equations'"
         )
-    if (level, direction) in UNREADABLE:
+    if (level, direction) == ("heads", "BT"):
         raise ValueError(
-            f"draw: level={level!r} in direction {direction!r} is no picture to read: Graphviz mixes up its "
-            f"columns; choose another direction, or level='equations'"
+            "draw: level='heads' in direction 'BT' is no picture to read: Graphviz mixes up its columns; "
+            "choose another direction, or level='equations'"
         )
 
 
@@ -302,8 +300,8 @@ def _pictures(
     axes.carry(graph)
     start = flow.seed(y, grads)
     apart = len({tag.path for tag in recorder.tags.values()}) > 1
-    code, narrow = options.names == "code", options.direction == "LR"
-    shapes = axes.Shapes(graph, options.shapes, code=code, narrow=narrow, apart=apart)
+    code = options.names == "code"
+    shapes = axes.Shapes(graph, options.shapes, code=code, narrow=options.direction == "LR", apart=apart)
     folds = Folds(graph, shapes, options)
     flows = None if start is None else flow.flow(graph, folds.ways, y, start, folds.calls.note)
     folded = folds.ways[0]

@@ -21,9 +21,7 @@ class Layout:
     """DOT statements for the ranks, columns (`group`) of boxes, weights of arrows."""
 
     statements: list[str] = field(default_factory=list)
-    inside: dict[Box, list[str]] = field(
-        default_factory=dict
-    )  # statements to stand with a box, in its cluster
+    inside: dict[Box, list[str]] = field(default_factory=dict)  # statements beside a box, in its cluster
     columns: dict[Box, str] = field(default_factory=dict)
     heavy: set[Arrow] = field(default_factory=set)
     extra: dict[Arrow, list[str]] = field(default_factory=dict)  # other attributes of arrows
@@ -38,8 +36,10 @@ class Variant(NamedTuple):
     inputs: bool = False  # inputs one rank before the parameters
 
 
-def variants(direction: str) -> list[Variant]:
+def variants(level: str, direction: str) -> list[Variant]:
     """The prettiest first; `in_order` tells whether one came out as it was meant."""
+    if level != "heads":  # in rows above each other, dot turns everything upside down
+        return [Variant(reverse=level == "tape" and direction == "LR")]
     ways = [(True, False), (False, False), (False, True)]
     return [Variant(*way, back, direction == "TB") for back in (False, True) for way in ways]
 
@@ -58,7 +58,7 @@ def in_order(layout: dict[str, Any]) -> bool:
     return all(lanes == sorted(lanes) for lanes in row) and row == sorted(row)
 
 
-def plan(picture: Picture, variant: Variant | None = None) -> Layout:
+def plan(picture: Picture, variant: Variant) -> Layout:
     """Lay out each block (the boxes of one module that have lanes)."""
     layout, blocks = Layout(), dict[str, list[Box]]()
     for box in picture.order:
@@ -70,10 +70,10 @@ def plan(picture: Picture, variant: Variant | None = None) -> Layout:
     for number, block in enumerate(blocks.values()):
         suffix = str(number + 1) if number else ""
         if picture.level != "ops":
-            _lines(layout, block, sources, suffix)
+            _lines(layout, block, sources, suffix, upside_down=bool(picture.rows) and variant.reverse)
         else:
             _columns(layout, block, sources, suffix)
-    if variant is not None:
+    if picture.level == "heads":
         _vary(layout, picture, variant)
     _side_by_side(layout, picture)
     layout.statements = list(dict.fromkeys(layout.statements))
@@ -103,25 +103,27 @@ def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
             layout.extra[arrow] = ["constraint=false"]
 
 
-def _lines(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], suffix: str) -> None:
+def _lines(
+    layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], suffix: str, *, upside_down: bool
+) -> None:
     """Level equations: one box per lane, then the spine."""
-    lanes = [b for lane in "QKV" for b in block if b.lane == lane and b.classes.split()[0] in ("op", "vjp")]
+    order = "VKQ" if upside_down else "QKV"
+    lanes = [b for lane in order for b in block if b.lane == lane and b.classes.split()[0] in ("op", "vjp")]
     spine = [b for b in block if b.lane in ("S", "O", "out") and b.shape != "cells"]
     for box in spine:
         layout.columns[box] = f"spine{suffix}"
     layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in layout.columns}
+    around = lanes[0].cluster if lanes else None
     boxes = [next((a.tail for a in sources.get(b, []) if a.tail.shape == "cells"), None) for b in lanes]
     for row in (boxes, lanes):
         chain = " -> ".join(b.name for b in row if b is not None)
         if "->" in chain:
             text = f"{{rank=same; {chain} [style=invis];}}"
-            if row is lanes and lanes[0].cluster is not None and not lanes[0].cluster.column:
+            if row is lanes and around is not None and not around.column:
                 layout.inside.setdefault(lanes[-1], []).append(text)
             else:
                 layout.statements.append(text)
-    if (
-        not lanes or lanes[0].cluster is None or lanes[0].cluster.column
-    ):  # an edge to the middle would pull at the order of heads
+    if around is None or around.column:  # an edge to the middle would pull at the order of heads
         _inputs_first(layout, lanes, boxes, sources)
     for before, box in zip([None, *spine], spine, strict=False):
         for arrow in sources.get(box, []):
@@ -131,7 +133,8 @@ def _lines(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], su
             if leaf.kind == "param":
                 layout.statements.append(f"{{rank=same; {leaf.name}; {before.name};}}")
             elif leaf.kind == "const" and (leaf.cluster is not None or box.cluster is None):
-                text = f"{{rank=same; {leaf.name} -> {before.name} [style=invis];}}"
+                pair = [leaf.name, before.name][:: -1 if upside_down else 1]
+                text = f"{{rank=same; {' -> '.join(pair)} [style=invis];}}"
                 layout.inside.setdefault(leaf, []).append(text)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from microtensor import cost
 from microtensor.viz import formula, symbols
 from microtensor.viz.axes import Shapes
-from microtensor.viz.cells import CAPTION, grids
+from microtensor.viz.cells import CAPTION, MOST_GRIDS, grids
 from microtensor.viz.columns import add_columns
 from microtensor.viz.findings import Finding
 from microtensor.viz.flow import Flow
@@ -26,7 +26,7 @@ from microtensor.viz.frames import Frames
 from microtensor.viz.names import Names
 from microtensor.viz.page.describe import describe
 from microtensor.viz.page.folding import State
-from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture, in_lines
+from microtensor.viz.picture import LONGEST_LINE, Arrow, Box, Cell, Cluster, Picture, in_lines
 from microtensor.viz.trace import Graph, Node
 
 __all__ = ["Options", "Painter"]
@@ -45,6 +45,13 @@ class Options:
     direction: str
     max_nodes: int
 
+    def longest(self, lane: str | None) -> int:
+        """Characters that a line may have: few in a long row, and where lanes stand side by side."""
+        heads = self.level == "heads"
+        if self.direction == "LR":
+            return 22 if heads else 20
+        return LONGEST_LINE if lane not in ("Q", "K", "V") else 13 if heads else 24
+
 
 class Painter:
     """Boxes every group, joins parameters of one user in one box (level equations), and draws the arrows."""
@@ -61,6 +68,7 @@ class Painter:
         self.graph, self.folded, self.shapes, self.flow = graph, folded, shapes, flow
         self.options, self.found = options, found
         self.level, self.by_line = options.level, options.level != "ops"
+        self.narrow = options.direction == "LR"  # one long row, which is to be kept short
         self.names = Names(graph, folded, shapes, by_line=self.by_line)
         self.boxes: list[Box] = []
         self.arrows: list[Arrow] = []
@@ -185,8 +193,9 @@ class Painter:
 
     def _parts(self, group: Group) -> list[Cell]:
         """Cells of an equation, where arrows out of numbered frames end: Concat(head_1, head_2)."""
-        cells = []
-        for i, edge in enumerate((e for e in self.into.get(group, ()) if leaves_frame(e)), 1):
+        cells: list[Cell] = []
+        ends = () if self.narrow else self.into.get(group, ())
+        for i, edge in enumerate(filter(leaves_frame, ends), 1):
             symbol = self.names.of(edge.source) or "x"
             cells.append(Cell(f"h{i}", symbols.html(symbol), "", symbols.plain(symbol)))
             self.ports[edge] = f"h{i}"
@@ -218,19 +227,22 @@ class Painter:
     def _equation(self, group: Group) -> list[str]:
         """The equation, in two lines where it is long and has no ports."""
         line = self.names.line(group, html=True)
-        return [line] if any(edge in self.ports for edge in self.into.get(group, ())) else in_lines(line)
+        ported = any(edge in self.ports for edge in self.into.get(group, ()))
+        return [line] if ported else in_lines(line, self.options.longest(group.lane))
 
     def shape(self, group: Group) -> str:
         return self.shapes.html(group.last)
 
     def _details(self, box: Box, group: Group) -> None:
         """What the options ask for: cost, values; and what was found."""
+        box.longest = 0 if self.narrow and self.level != "heads" else self.options.longest(group.lane)
         box.gradient = self.norm(group.last) if self.level == "heads" else ""
         if self.options.cost:
             size = np.dtype(group.last.dtype).itemsize * math.prod(group.last.shape or ())
-            box.small.append(f"{cost.readable(self._flop(group))} · {cost.readable(size, 'B')}")
+            box.small += [cost.readable(self._flop(group)), cost.readable(size, "B")]
         if self.options.values:
-            box.grids, without = grids(self.graph, self.folded, group)
+            in_row = 2 if self.narrow else MOST_GRIDS
+            box.grids, without = grids(self.graph, self.folded, group, in_row)
             box.small.append(without)
         self._mark(box, group)
 
@@ -263,16 +275,8 @@ class Painter:
         symbol = self.names.of(node) or "y"
         lines, small = [symbols.html(symbol)], [self.shapes.html(node)]
         tooltip = f"{symbols.plain(symbol)}: output {self.shapes.plain(node)} {node.dtype}"
-        box = Box(
-            "out",
-            self.unique(f"node-{symbols.safe(self.names.stable(node))}"),
-            "input",
-            "input",
-            "output",
-            lines,
-            small,
-            tooltip,
-        )
+        id = self.unique(f"node-{symbols.safe(self.names.stable(node))}")
+        box = Box("out", id, "input", "input", "output", lines, small, tooltip)
         tail, _ = self.of[self.folded.output]
         box.lane, box.block = ("out", tail.block) if tail.lane in ("S", "O") else (None, "")
         box.gradient = self.norm(node)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Arrow", "Box", "Cell", "Cluster", "Picture", "in_lines", "length"]
+__all__ = ["Arrow", "Box", "Cell", "Cluster", "Picture", "in_lines", "length", "side_by_side"]
 
 LONGEST_LINE = 32  # characters of an equation
 
@@ -44,11 +44,12 @@ class Box:
     found: str = ""  # a finding, in bold
     grids: str = ""  # of values: HTML
     marked: list[int] = field(default_factory=list)  # lines of a VJP that are 0
+    longest: int = 0  # characters that its lines may have, if not those of its equation
 
     @property
     def stacked(self) -> bool:
         """Do the cells stand one below the other, because side by side they would be too wide?"""
-        return sum(length(cell.symbol + cell.shape) for cell in self.cells) > LONGEST_LINE
+        return sum(length(cell.symbol + cell.shape) for cell in self.cells) > 24
 
     lane: str | None = None
     block: str = ""  # the module whose lanes these are
@@ -112,15 +113,27 @@ def length(html: str) -> int:
     return len(re.sub(r"<[^>]*>|&\w+;", lambda tag: "" if tag[0][0] == "<" else "x", html))
 
 
-def in_lines(line: str) -> list[str]:
-    """An equation in one line; where it is long, in two of about equal length."""
-    if length(line) <= LONGEST_LINE:
+def in_lines(line: str, longest: int = LONGEST_LINE) -> list[str]:
+    """An equation in one line; where it is longer, in several of about equal length."""
+    if length(line) <= longest:
         return [line]
     words = line.split(" ")  # tags hold no spaces
     signs = ("+", "−", "/", "∘", "=", "+=")
     breaks = [i for i in range(1, len(words)) if words[i - 1] not in signs and words[i] != "="]
     halves = [(" ".join(words[:i]), " ".join(words[i:])) for i in breaks]
-    return list(min(halves, key=lambda half: _unevenness(*half))) if halves else [line]
+    best = min(halves, key=lambda half: _unevenness(*half), default=())
+    return [part for half in best for part in in_lines(half, longest)] or [line]
+
+
+def side_by_side(texts: list[str], longest: int, between: str) -> list[str]:
+    """Texts in lines: as many in each as fit."""
+    lines: list[str] = []
+    for text in texts:
+        if lines and length(lines[-1] + between + text) <= longest:
+            lines[-1] += between + text
+        else:
+            lines.append(text)
+    return lines
 
 
 def _unevenness(first: str, second: str) -> int:

@@ -93,14 +93,8 @@ def _start_fontconfig(pygraphviz: Any) -> None:
 
 
 SYSTEM_FONTS = (
-    "/usr/share/fonts",
-    "/usr/local/share/fonts",
-    "~/.local/share/fonts",
-    "~/.fonts",
-    "/System/Library/Fonts",
-    "/Library/Fonts",
-    "~/Library/Fonts",
-    "C:/Windows/Fonts",
+    *("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts"),
+    *("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts", "C:/Windows/Fonts"),
 )
 
 

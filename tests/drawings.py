@@ -1,0 +1,90 @@
+"""One attention layer drawn with every option beside every other one, through the layout checks.
+
+    python tests/drawings.py            # all of them; a line for each fault
+
+The tests take a few of them: `cases(step=…)`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from check_layout import problems  # noqa: E402
+
+import microtensor as mt  # noqa: E402
+from microtensor import viz  # noqa: E402
+from models import MultiHeadAttention, causal_mask  # noqa: E402
+
+BOTH = (False, True)
+LAYERS = {"mask": BOTH, "dropout": (0.0, 0.1), "bias": BOTH, "heads": (1, 2, 4)}
+LOOKS = {"grads": BOTH, "values": BOTH, "cost": BOTH, "names": ("math", "code")}
+VIEWS = [
+    (level, direction)
+    for level in ("equations", "ops", "heads", "tape")
+    for direction in ("TB", "BT", "LR")
+    if (level, direction) != ("heads", "BT")
+]
+
+
+def cases(level: str, direction: str, step: int = 1) -> Iterator[dict[str, Any]]:
+    """Options of every drawing at a level, or of each step-th one; odd steps meet every pair of options."""
+    options = {**LAYERS, **LOOKS}
+    for values in itertools.islice(itertools.product(*options.values()), 0, None, step):
+        yield dict(zip(options, values, strict=True)) | {"level": level, "direction": direction}
+
+
+def drawing(
+    *,
+    mask: bool = True,
+    dropout: float = 0.1,
+    bias: bool = True,
+    heads: int = 2,
+    cross: bool = False,
+    grads: bool = False,
+    **options: Any,
+) -> viz.Drawing:
+    """The layer, drawn."""
+    mt.manual_seed(0)
+    layer = MultiHeadAttention(16, heads, bias=bias, dropout=dropout)
+    x, memory = mt.randn(2, 5, 16, requires_grad=True), mt.randn(2, 7, 16) if cross else None
+    options["grads"] = mt.randn(2, 5, 16) if grads else False
+    return viz.draw(layer, x, memory, mask=causal_mask(5) if mask else None, **options)
+
+
+def page(case: dict[str, Any]) -> str:
+    """The page on which its text is read: those that the docstring of microtensor.viz names."""
+    level, grads = case["level"], case["grads"]
+    if case["direction"] == "LR" and level in ("equations", "ops"):
+        return "slide" if not grads else "a3" if level == "equations" else "a2"
+    larger = grads and case["names"] == "code" and level in ("equations", "tape")
+    return {"equations": "a4"}.get(level, "a3") if not larger else {"equations": "a3"}.get(level, "a2")
+
+
+def faults(case: dict[str, Any]) -> list[str]:
+    """What is wrong with one drawing."""
+    line_by_line = {"need_weights": True} if case["level"] == "tape" else {}
+    return problems(drawing(**case, **line_by_line).json, page(case))
+
+
+def main() -> int:
+    """Draw all, and say what is wrong."""
+    count = wrong = 0
+    for level, direction in VIEWS:
+        for case in cases(level, direction):
+            count += 1
+            if found := faults(case):
+                wrong += 1
+                print(" ".join(f"{k}={v}" for k, v in case.items()), "; ".join(found), flush=True)
+    print(f"{count} drawings, {wrong} with faults")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
