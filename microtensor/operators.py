@@ -21,6 +21,8 @@ def operator(op: Op, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any
     """A method for two tensors of one floating dtype that are no views; `otherwise` does all else."""
     if op.keeps_output or op.residuals or op.view or (op.differentiable and op.vjp_function is None):
         return otherwise
+    forward, take, versions, recorded = op.forward, op.take, op.versions, op.differentiable
+    keeps_nothing, keeps_all = not op.plan, op.keeps_all
 
     def method(self: Any, other: Any) -> Any:
         tensor = engine.Tensor
@@ -32,21 +34,21 @@ def operator(op: Op, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any
             return otherwise(self, other)
         now = mode.__dict__
         try:
-            z = now["run"](op.forward, x, y)
+            z = now["run"](forward, x, y)
         except Exception:  # it is explained where there is time
             return otherwise(self, other)
         z = z if type(z) is ndarray else np.asarray(z)
         left, right = self._requires_grad, other._requires_grad
-        if not (left or right) or not op.differentiable or not now["grad"]:
+        if not (left or right) or not recorded or not now["grad"]:
             return engine.make(z, None, None)
-        nodes = (
-            (self.grad_fn or self) if left else weak(self),
-            (other.grad_fn or other) if right else weak(other),
-        )
-        if not op.plan:  # it keeps nothing
-            return engine.make(z, enter(op, {}, nodes, z, (), (), 2), None)
-        saved = (x, y) if op.keeps_all else op.take(z, (x, y), None)
-        checks = op.versions(None, (self, other), None)
-        return engine.make(z, enter(op, {}, nodes, z, saved, checks, 2), None)
+        a = (self.grad_fn or self) if left else weak(self)
+        b = (other.grad_fn or other) if right else weak(other)
+        if keeps_nothing:
+            return engine.make(z, enter(op, {}, (a, b), z, (), (), 2), None)
+        if keeps_all:
+            u, v = self.version, other.version
+            return engine.make(z, enter(op, {}, (a, b), z, (x, y), (u, u[0], v, v[0]), 2), None)
+        saved, checks = take(z, (x, y), None), versions(None, (self, other), None)
+        return engine.make(z, enter(op, {}, (a, b), z, saved, checks, 2), None)
 
     return method
