@@ -102,7 +102,7 @@ def test_the_mathematics_of_a_lesson_is_closed(path: Path) -> None:
 
 @lessons
 def test_a_lesson_imports_what_its_reader_has(path: Path) -> None:
-    allowed = MAY_IMPORT | ({"numba"} if path.name.startswith("05_") else set())
+    allowed = MAY_IMPORT | {"05": {"numba"}, "16": {"torch"}}.get(path.name[:2], set())
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             assert {alias.name.split(".")[0] for alias in node.names} <= allowed
@@ -191,6 +191,16 @@ def test_a_lesson_runs_as_a_notebook(path: Path, tmp_path: Path) -> None:
     shown = [output for cell in made if cell["cell_type"] == "code" for output in cell["outputs"]]
     assert "error" not in {output["output_type"] for output in shown}
     assert "shown: " in "".join("".join(output.get("text", "")) for output in shown)
+
+
+def test_the_last_lesson_holds_without_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')\n", encoding="utf-8")
+    (lesson,) = RUN.parent.glob("16_*.py")
+    places = os.pathsep.join([str(tmp_path), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": places, "MICROTENSOR_QUIET": "1"}
+    done = subprocess.run([sys.executable, lesson], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("as saved from PyTorch, which is not installed\n")
 
 
 def test_a_lesson_that_does_not_hold_fails_and_the_next_one_runs(tmp_path: Path) -> None:
