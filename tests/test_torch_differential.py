@@ -865,7 +865,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("logsumexp", r"output with shape \[\] doesn't match", "of no axes at all", over_no_axes),
     ("var|std", "derivative", "over no axes", over_no_axes),
     ("arange", r"result 0 has shape \(2,\), torch \(3,\)", "`arange(2.5, dtype=int32)`", of_two_and_a_half),
-    ("masked_fill|fill", "carries no gradient to value", "would be cut"),
+    ("((masked|index)_)?fill", "carries no gradient to value", "would be cut"),
     ("full_like|new_full|full|tensor|as_tensor|new_tensor", "uint8 cannot hold", "would be cut"),
     ("(log_)?softmax", "is float32, torch has (int|uint|bool)", "no kernel"),
     ("isin|take_along_dim", r"view size is not compatible.*Use .reshape", "for its strides"),
