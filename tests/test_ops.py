@@ -17,7 +17,8 @@ FLAGS = [o for o in engine.registry.values() if not o.differentiable]
 
 
 def test_every_op_is_differentiable_or_says_that_it_is_not():
-    assert {o.name for o in engine.registry.values()} == {o.name for o in [*DIFFERENTIABLE, *FLAGS]}
+    ours = [o for o in engine.registry.values() if o.__module__.startswith("microtensor.")]  # not README's
+    assert {o.name for o in ours} == {o.name for o in [*DIFFERENTIABLE, *FLAGS]}
 
 
 @pytest.mark.parametrize("o", DIFFERENTIABLE, ids=lambda o: o.name)
