@@ -19,10 +19,11 @@ import pytest
 from test_viz_render import load_tool
 
 import microtensor as mt
+import microtensor.nn.functional as F
 from microtensor import viz
 from microtensor.mode import Block
 from microtensor.viz import render, symbols
-from models import BeamNode, MultiHeadAttention, Transformer, TransformerConfig, causal_mask
+from models import GPT, BeamNode, GPTConfig, MultiHeadAttention, Transformer, TransformerConfig, causal_mask
 
 HOSTILE = '</script><img src=x onerror="window.broken=1">\'&amp;\\N😀\u202e]]><!--'
 VOID = {"meta", "link", "input", "path", "polygon", "polyline", "ellipse"}  # of SVG, they are <path … />
@@ -122,6 +123,25 @@ def test_the_tools_write_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert draw_model.main([f"{tmp_path / 'mine.py'}:loss", "-o", str(mine), "--grads", "--values"]) == 0
     assert capsys.readouterr().out == f"saved {attention}\nsaved {mine}\n"
     assert blocks(mine.read_text(encoding="utf-8"))[0]["steps"][0]["arrivals"][0]["norm"] == 1
+
+
+def test_values_are_found_behind_a_constant_that_is_gone() -> None:
+    """The positions that a GPT looks up live only in its forward."""
+    mt.manual_seed(0)
+    gpt = GPT(GPTConfig(block_size=4, vocab_size=5, n_layer=1, n_head=1, n_embd=4)).eval()
+    ids = mt.randint(0, 5, (1, 3))
+    nodes = viz.draw(gpt, ids, values=True).data["nodes"]
+    without = [node["label"] for node in nodes for t in node["tensors"] if "values" not in t]
+    assert len(without) <= 1, without  # the positions themselves
+    last = next(node for node in nodes if node["kind"] == "output")
+    assert last["tensors"][0]["values"]["norm"] == pytest.approx(norm(gpt(ids)[0]), rel=1e-5)
+
+
+def test_the_first_nan_is_found_behind_a_constant_that_is_gone() -> None:
+    x = mt.ones(3, 2, requires_grad=True)
+    picked = F.embedding(mt.tensor([0, 2]), x)
+    y = (picked - 2).sqrt().sum()
+    assert viz.draw(y).findings == ["z_3 is the first with NaN"]
 
 
 def test_tensors_without_elements_have_no_maps(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from microtensor.mode import mode
 from microtensor.viz import symbols
 from microtensor.viz.flow import Flow
 from microtensor.viz.names import Names
-from microtensor.viz.trace import Graph, Node
+from microtensor.viz.trace import Graph, Node, kept
 
 __all__ = ["Finding", "findings", "results"]
 
@@ -122,7 +122,7 @@ def results(graph: Graph) -> Iterator[tuple[Node, Any]]:
 def _values(leaf: Node) -> Any:
     if isinstance(leaf.value, Tensor):
         return leaf.value.array
-    return leaf.value if leaf.array is None else leaf.array
+    return leaf.value if isinstance(leaf.value, np.ndarray) else leaf.array
 
 
 def _result(graph: Graph, node: Node, values: dict[Node, Any]) -> Any:
@@ -130,11 +130,12 @@ def _result(graph: Graph, node: Node, values: dict[Node, Any]) -> Any:
     if node.array is not None:
         return node.array
     arguments = []
-    for given in node.value.inputs:
+    for i, given in enumerate(node.value.inputs):
         alive = given() if isinstance(given, weakref.ref) else given
         known = getattr(alive, "array", alive)
         if isinstance(alive, Entry):
             known = values.get(graph.by_id[id(alive)])
+        known = kept(node.value, i) if known is None else known
         if known is None and given is not None:
             return None
         arguments.append(known)

@@ -20,7 +20,7 @@ from microtensor.nn.module import Parameter
 from microtensor.viz import formula
 from microtensor.viz.record import Recorder, Span
 
-__all__ = ["Graph", "Node", "trace"]
+__all__ = ["Graph", "Node", "kept", "trace"]
 
 
 @dataclass(eq=False)
@@ -160,7 +160,7 @@ class _Tracer:
         if not isinstance(value, weakref.ref):
             return value, value if isinstance(value, np.ndarray) else None
         alive = value()
-        return (value, _kept(entry, i)) if alive is None else (alive, None)
+        return (value, kept(entry, i)) if alive is None else (alive, None)
 
     def _node(self, value: Any, kept: Any) -> Any:
         """The node of an argument; numbers and None stay what they are."""
@@ -225,7 +225,7 @@ def _memory(tensor: Any) -> int:
     return id(array if array.base is None else array.base)
 
 
-def _kept(entry: Entry, i: int) -> Any:
+def kept(entry: Entry, i: int) -> Any:
     """The array that an entry saved of its input i, if it did."""
     for (kind, j), saved in zip(entry.op.plan, entry.saved or (), strict=False):
         if kind == engine.INPUT and i == j:

@@ -138,6 +138,7 @@ function go(number, unit) {
   show();
   const same = data.items.find((item) => unit !== undefined && item.unit === unit);
   if (same) same.element.focus();
+  else at("graph").scrollTo(0, 0);
 }
 
 // --- paths ---------------------------------------------------------------------------------------------------
@@ -217,10 +218,11 @@ function walk(data) {
 }
 
 function badge(data, arrival) {
-  const target = data.elements.get(arrival.to), box = target.getBBox();
+  const box = data.elements.get(arrival.to).getBBox();
   const text = `${plain(arrival.name)} ${arrival.part}/${arrival.of}`, wide = 10 + 5.4 * text.length;
-  const x = box.x + box.width - 6, y = box.y - 7;
-  target.append(drawn("g", { class: "badge", "aria-hidden": "true" },
+  const x = box.x + box.width + 10 - wide, y = box.y - 9;
+  const front = pictures[now].querySelector(".graph");
+  front.append(drawn("g", { class: "badge", "aria-hidden": "true" },
     drawn("rect", { x, y, width: wide, height: 14, rx: 7 }),
     drawn("text", { x: x + wide / 2, y: y + 10 }, text)));
 }
