@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from test_docstrings import NAMES
 
+import microtensor
+
 pytest.importorskip("sphinx")
 pytest.importorskip("furo")
 pytest.importorskip("myst_parser")
@@ -37,6 +39,10 @@ ROOMS = [
     ),
     *("microtensor.autograd", "models"),
 ]
+
+
+def test_the_page_on_citing_names_this_version():
+    assert f"{{{microtensor.__version__}}}" in (DOCS / "citing.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
