@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from microtensor import engine, ops
+from microtensor import dtypes, engine, ops
 from microtensor.nn.checks import check_broadcast, check_fixed, check_tensors, refuse_integers
 from microtensor.nn.pointwise import neg_log_sigmoid
 from microtensor.tensor import Tensor
@@ -129,25 +129,26 @@ def nll_loss(
 
 def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Scores as (N, C) and targets as (N,), checked."""
-    want = input.shape[:1] * (input.ndim > 1) + input.shape[2:]
-    if input.ndim == 0 or target.shape != want:
+    shape, ids = input.array.shape, target.array
+    want = shape[:1] * (len(shape) > 1) + shape[2:]
+    if not shape or ids.shape != want:
         raise ValueError(
             f"{who}: input {input.shape} and target {target.shape} do not fit; make the target {want}, of "
             f"class numbers (one-hot: argmax(1)), or the classes axis 1 of the input (last: transpose(1, -1))"
         )
-    if target.dtype.kind not in "iu":
+    if ids.dtype.kind not in "iu":
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
-    classes = input.shape[min(1, input.ndim - 1)]
-    ids = target.array.astype(np.int64, copy=False)
+    target = target if ids.dtype is dtypes.int64 else target.long()
+    ids, classes = target.array, shape[min(1, len(shape) - 1)]
     outside = ids.view(np.uint64) >= classes  # as a number without a sign, a negative one is large
     if np.count_nonzero(outside) and (wrong := ids[outside & (ids != ignore_index)]).size:
         raise IndexError(
             f"{who}: target {wrong[0]} is outside 0 … {classes - 1}; fix it, or name it as ignore_index"
         )
-    if input.ndim == 2:
-        return input, target.long()
+    if len(shape) == 2:
+        return input, target
     rows = input if input.ndim < 3 else input.permute(0, *range(2, input.ndim), 1)  # (N, C, d…) → (N, d…, C)
-    return rows.reshape(target.numel(), classes), target.long().reshape(-1)
+    return rows.reshape(target.numel(), classes), target.reshape(-1)
 
 
 def _class_weights(who: str, input: Tensor, weight: Tensor | None, picked: bool = True) -> Tensor | None:
