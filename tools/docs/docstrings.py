@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -22,6 +23,7 @@ from sphinx.util.nodes import make_refnode
 import microtensor
 from microtensor.functions import METHODS
 
+README = Path(microtensor.__file__).resolve().parents[1] / "README.md"
 SECTION = re.compile(r"(Shapes|Initial values|Raises|Returns|Warns|Source): +(.*)")
 ARGUMENTS = re.compile(r"([a-z_]\w*(?:, [a-z_]\w*)*): +(.*)")
 SPECIAL = re.compile(r"([\\*_|<>\[\]])")
@@ -118,6 +120,14 @@ def has_docstring(module: Any, name: str) -> bool:
     return callable(thing) and ours
 
 
+def read_guide(app: Sphinx, docname: str, source: list[str]) -> None:
+    """The guide is README, its links as seen from here; files that are no pages are to be downloaded."""
+    if docname == "guide":
+        app.env.note_dependency(str(README))
+        text = README.read_text(encoding="utf-8").replace("](tools/docs/", "](")
+        source[0] = re.sub(r"\]\((?=examples/|tests/)", "](../../", text)
+
+
 def mend(app: Sphinx, doctree: nodes.document) -> None:
     """`int` in a signature is Python's, not `mt.int`; the empty line that ends a doctest is not shown."""
     for reference in doctree.findall(pending_xref):
@@ -160,6 +170,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("public", Public)
     app.connect("autodoc-process-docstring", process_docstring)
     app.connect("autodoc-process-signature", process_signature)
+    app.connect("source-read", read_guide)
     app.connect("doctree-read", mend)
     app.connect("doctree-resolved", link_code)
     return {"version": microtensor.__version__, "parallel_read_safe": True, "parallel_write_safe": True}
