@@ -19,10 +19,10 @@ out.mkdir(parents=True, exist_ok=True)
 mt.manual_seed(0)
 
 # %% [markdown]
-# Shuffle the tokens, $x \mapsto Px$, and the outputs of self-attention $f$ are shuffled likewise: $f(Px) =
-# P\,f(x)$. That is called *permutation equivariance*. "Dog bites man" and "man bites dog" give each word the
-# same output: its order is lost. Add a vector $PE_p$ that depends on the position $p$ only, $\tilde x_p = x_p
-# + PE_p$, and it is there again.
+# Shuffle the tokens, $x \mapsto Px$, and the outputs of self-attention $f$ are shuffled likewise:
+# $f(Px) = P\,f(x)$. That is called *permutation equivariance*. "Dog bites man" and "man bites dog" give each
+# word the same output: its order is lost. Add a vector $PE_p$ that depends on the position $p$ only,
+# $\tilde x_p = x_p + PE_p$, and it is there again.
 
 # %%
 T, C = 6, 16  # tokens, width
@@ -77,8 +77,8 @@ mt.testing.assert_close(rotation(7, C) @ rotation(-7, C), mt.eye(C), atol=1e-5, 
 
 # %% [markdown]
 # A projection $W^Q$ is a matrix, so a head can learn this one. Take $Q = PE\,R_{-k}^\top$ and $K = PE$. The
-# score of query $p$ and key $s$ is $PE(p-k) \cdot PE(s) = \sum_i \cos\omega_i(p - k - s)$, greatest where $s
-# = p - k$. (Times 20, so that the softmax decides.) Three such heads:
+# score of query $p$ and key $s$ is $PE(p-k) \cdot PE(s) = \sum_i \cos\omega_i(p - k - s)$, greatest where
+# $s = p - k$. (Times 20, so that the softmax decides.) Three such heads:
 
 # %%
 back = [0, 1, 5]

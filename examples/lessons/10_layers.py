@@ -40,10 +40,10 @@ z = norm2(z + decoder.cross_attention(z, memory))  # Q from the decoder, K and V
 mt.testing.assert_close(decoder(y, memory, causal_mask(T)), norm3(z + decoder.feed_forward(z)))
 
 # %% [markdown]
-# That is *post*-LN, the paper's. Every LayerNorm stands on the one way back to the early layers. *Pre*-LN, $x
-# + f(\mathrm{LayerNorm}(x))$, leaves the sum alone: a way straight through, on which gradients arrive as they
-# are. We measure both in ten layers, at the first step and as they learn. The task could not be easier: say
-# each token again.
+# That is *post*-LN, the paper's. Every LayerNorm stands on the one way back to the early layers. *Pre*-LN,
+# $x + f(\mathrm{LayerNorm}(x))$, leaves the sum alone: a way straight through, on which gradients arrive as
+# they are. We measure both in ten layers, at the first step and as they learn. The task could not be easier:
+# say each token again.
 
 # %%
 V, depth, steps = 16, 10, 12 if smoke else 150
@@ -77,9 +77,9 @@ for name, (g, losses) in found.items():
     assert g[0] > g[9] if name.startswith("pre") else g[0] < g[9]
 
 # %% [markdown]
-# Post-LN gives the last layers the largest gradients and pre-LN the first ones. Post-LN that starts at the
-# full rate is thrown off and stays long at $\ln 16 = 2.77$, the loss of who knows nothing; when the rate
-# rises over 100 steps, it learns. Pre-LN needs no warm-up.
+# Post-LN gives the last layer a larger gradient than the first, pre-LN a smaller one. Post-LN that starts at
+# the full rate is thrown off and stays long near $\ln 16 = 2.77$, the loss of one who knows nothing; when the
+# rate rises over 100 steps, it learns. Pre-LN learns at once.
 
 # %%
 curves = {f"loss: {name}": losses for name, (_, losses) in found.items()}
@@ -88,8 +88,8 @@ train.plot_history(history, out / "10_layers.svg")
 print(f"drawn: {out / '10_layers.svg'}")
 thrown, warm, pre = (losses[-1] for losses in curves.values())
 assert pre < min(thrown, warm)
-assert smoke or (thrown > 0.3 and warm < 0.1 and pre < 0.1)
-print("shown: the layers are the lecture's equations; ten post-LN layers need warm-up, pre-LN layers do not")
+assert smoke or (thrown > 3 * warm and warm < 0.1 and pre < 0.1)
+print("shown: layers are the lecture's equations; ten in post-LN order are lost without warm-up for long")
 
 # %% [markdown]
 # **Try.** 1. Take the two `x +` out of `models/transformer.py`. What do ten layers without a residual learn?

@@ -20,9 +20,9 @@ smoke = os.environ.get("LESSON_SMOKE") == "1"
 mt.manual_seed(0)
 
 # %% [markdown]
-# A language model gives $p(y_t \mid y_{<t})$, and a text has the probability $P(y) = \prod_t p(y_t \mid
-# y_{<t})$. There are $V^T$ texts, too many to try them all. So that we can, we take the smallest model that
-# there is: the next word depends on the last one only, by a table to be read.
+# A language model gives $p(y_t \mid y_{<t})$, and a text has the probability
+# $P(y) = \prod_t p(y_t \mid y_{<t})$. There are $V^T$ texts, too many to try them all. So that we can, we
+# take a very small model: the next word depends on the last one only, by a table to be read.
 
 # %%
 words = ["<s>", "a", "the", "dog", "cat", "bird", "</s>"]
@@ -88,7 +88,8 @@ for cache in (True, False):
 assert texts[True] == texts[False]  # the cache changes nothing but the work
 assert positions == {True: m + n - 1, False: n * m + n * (n - 1) // 2}
 assert flop[False] > 0.4 * n * flop[True]
-print(f"shown: greedy misses the best text, a beam of 2 finds it; a cache saves {1 - flop[1] / flop[0]:.0%}")
+saved = 1 - flop[True] / flop[False]
+print(f"shown: greedy misses the best text, a beam of 2 finds it; a cache saves {saved:.1%} of the FLOP")
 
 # %% [markdown]
 # **Try.** 1. For which values of $p(\text{the} \mid \text{<s>})$ does greedy find the best text, too? There

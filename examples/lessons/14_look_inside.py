@@ -20,9 +20,9 @@ mt.manual_seed(0)
 V, T, C, H, half, steps = 32, 32, 64, 4, 16, 20 if smoke else 600
 
 # %% [markdown]
-# Random tokens are said, and then said again: $x_t = x_{t-n}$, where $n$ is another one in each text. Nothing
-# but the repetition can be known. Two layers of nothing but attention, $x \leftarrow x +
-# \mathrm{MultiHead}(\mathrm{LayerNorm}(x))$, learn it.
+# Random tokens are said, and then said again: $x_t = x_{t-n}$, where $n$ is another one in each text. Little
+# else can be known. Two layers of nothing but attention,
+# $x \leftarrow x + \mathrm{MultiHead}(\mathrm{LayerNorm}(x))$, learn it.
 
 
 # %%

@@ -20,7 +20,8 @@ mt.manual_seed(0)
 # %% [markdown]
 # Nobody draws these pictures: `viz.draw` reads the tape. `equations` has a node for each line of the paper,
 # `heads` one for each line of each head, `ops` one for each op; `tape` shows what forward keeps alive for
-# backward and the formula of every gradient. With `grads` the norms of gradients are written on it.
+# backward and the formula of every gradient. With `grads` the norms of gradients are written on it. From a
+# shell, `tools/draw_attention.py` draws the same.
 
 # %%
 T, C, H, D = 4, 16, 2, 8
