@@ -12,7 +12,7 @@ import microtensor as mt
 from microtensor import viz
 from microtensor.viz import style
 from microtensor.viz.formula import two_digits
-from models import MultiHeadAttention, causal_mask
+from models import Encoder, MultiHeadAttention, causal_mask
 
 PURPLE = style.LIGHT.gradient
 
@@ -178,6 +178,15 @@ def test_rows_that_attend_to_nothing_are_found(layer: MultiHeadAttention, x: mt.
         assert drawing.findings == [f"{who}: 4 of 20 rows may attend to nothing"]
         assert "<B>4 of 20 rows may attend to nothing</B>" in drawing.dot
     assert viz.draw(layer, x, mask=causal_mask(5)).findings == []
+
+
+def test_what_layers_alike_have_in_common_is_said_once() -> None:
+    encoder, x = Encoder(3, 16, 2, 32, dropout=0.0), mt.randn(1, 4, 16)
+    mask = causal_mask(4) & mt.tensor([False, True, True, True])
+    drawing = viz.draw(encoder, x, mask=mask, grads=mt.randn(1, 4, 16))
+    reason = "softmax ignores a number that is added to a whole row of scores"
+    dead = "A: 2 of 8 rows may attend to nothing"
+    assert drawing.findings == [f"∂L/∂b_K = 0: {reason} (3 layers)", f"{dead} (3 layers)"]
 
 
 def test_rows_whose_scores_are_zero_are_not_dead() -> None:

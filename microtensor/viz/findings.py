@@ -5,6 +5,7 @@ the op that made the first NaN.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from microtensor.viz.flow import Flow
 from microtensor.viz.names import Names
 from microtensor.viz.trace import Graph, Node, kept
 
-__all__ = ["Finding", "findings", "results"]
+__all__ = ["Finding", "findings", "results", "told"]
 
 
 @dataclass
@@ -29,11 +30,6 @@ class Finding:
     node: Node
     mark: str
     fault: bool = False  # is it to be drawn in red?
-
-    @property
-    def plain(self) -> str:
-        """Without tags."""
-        return symbols.untagged(self.text)
 
 
 def findings(graph: Graph, names: Names, flow: Flow | None, y: Any) -> list[Finding]:
@@ -47,16 +43,18 @@ def findings(graph: Graph, names: Names, flow: Flow | None, y: Any) -> list[Find
     return sorted(found, key=lambda f: f.node.number)
 
 
+def told(found: list[Finding]) -> list[str]:
+    """What is to be read; what several layers have in common once."""
+    times = Counter(finding.text for finding in found)
+    return [f"{text} ({n} layers)" if n > 1 else text for text, n in times.items()]
+
+
 def _zero(graph: Graph, names: Names, flow: Flow) -> Iterator[Finding]:
-    """Of layers alike, the first."""
-    said: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node in flow.zero:
             why = _reason(graph, node)
             text = f"∂L/∂{symbols.html(names.of(node) or 'w')} = 0"
-            said.setdefault(f"{text}: {symbols.escape(why)}" if why else text, []).append(node)
-    for text, nodes in said.items():
-        yield Finding(text + (f" ({len(nodes)} layers)" if len(nodes) > 1 else ""), nodes[0], "")
+            yield Finding(f"{text}: {symbols.escape(why)}" if why else text, node, "")
 
 
 def _reason(graph: Graph, node: Node) -> str:

@@ -19,7 +19,7 @@ from microtensor.viz import formula, symbols
 from microtensor.viz.axes import Shapes
 from microtensor.viz.cells import CAPTION, MOST_GRIDS, grids
 from microtensor.viz.columns import add_columns
-from microtensor.viz.findings import Finding
+from microtensor.viz.findings import Finding, told
 from microtensor.viz.flow import Flow
 from microtensor.viz.fold import Edge, Folded, Group, block_of, leaves_frame, numbered, path_of
 from microtensor.viz.frames import Frames
@@ -98,7 +98,7 @@ class Painter:
         rows = add_columns(self) if self.level == "tape" else []
         said = [box.tooltip.split("\n")[0] for box in self.order if box.classes.startswith("op ")]
         look = what, self.level, self.boxes, self.arrows, self.frames.clusters, self.captions()
-        found = [finding.plain for finding in self.found]
+        found = [symbols.untagged(text) for text in told(self.found)]
         data = describe(self, rows, state)
         return Picture(*look, found, said[:50], self.names.code, self.order, rows, data)
 
@@ -367,7 +367,7 @@ class Painter:
         total = sum(self._flop(g) for g in self.folded.groups)
         return [
             self._caption(),
-            *(finding.text for finding in self.found),
+            *told(self.found),
             *([CAPTION] if any(box.grids for box in self.order) else []),
             *([f"in a node: operations · bytes of the result; in all {cost.readable(total)}"]
               if self.options.cost else []),
