@@ -46,6 +46,8 @@ LEVELS = {
     "microtensor.data": 8,
     "microtensor.testing": 8,
     "microtensor.train": 9,
+    "microtensor.train.files": 8,  # puts any file in its place; knows nothing of training
+    "microtensor.train.process": 7,
     "microtensor.viz": 9,
     "microtensor.utils": 9,
     "microtensor.profiler": 10,

@@ -4,6 +4,7 @@ missing.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import re
@@ -14,6 +15,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import microtensor as mt
@@ -306,3 +308,22 @@ def test_the_tool_draws_every_level_and_the_papers_figure(tmp_path: Path) -> Non
 def test_the_tool_explains_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tool().main(["-o", str(tmp_path / "x.svg"), "--heads", "3"]) == 1
     assert "not divisible" in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_one_that_was_there(tmp_path, monkeypatch):
+    drawing = viz.draw(mt.ones(2, requires_grad=True) * 2.0)
+    path = drawing.save(tmp_path / "x.dot")
+    before = path.read_bytes()
+
+    def full(descriptor, pieces):
+        os.write(descriptor, b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("microtensor.train.files._fill", full)
+    for save in (drawing.save, viz.attention(np.ones((1, 1, 2, 2)) / 2).save):
+        path = path.with_suffix(".dot" if save == drawing.save else ".svg")
+        with pytest.raises(OSError, match=r"\.save: '.*x\.(dot|svg)' could not be written \(No space left"):
+            save(path)
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == [before]
+    with pytest.raises(OSError, match=r"could not be written .*; give a name in a folder that exists"):
+        drawing.save(tmp_path / "none" / "x.dot")

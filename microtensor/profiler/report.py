@@ -12,7 +12,7 @@ from typing import Any
 from microtensor.cost import readable
 from microtensor.nn.module import Module
 from microtensor.profiler.recorder import Call, Recorder, Span, enter, leave, now
-from microtensor.train.files import replace_file
+from microtensor.train.files import write
 
 __all__ = ["Row", "profile"]
 
@@ -203,7 +203,7 @@ class profile:
             event |= {"ph": "X", "ts": begin / 1e3, "dur": duration / 1e3, **place}  # µs
         named = {"name": "process_name", "ph": "M", "args": {"name": "microtensor"}, **place}
         trace = {"displayTimeUnit": "ms", "traceEvents": [named, *events]}
-        replace_file(os.fspath(path), [json.dumps(trace).encode()])
+        write("profile.save", path, json.dumps(trace).encode())
 
 
 def _event(span: Span) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from microtensor.train.process import Process, this_process
 
-__all__ = ["explaining", "replace_file", "sweep"]
+__all__ = ["explaining", "replace_file", "sweep", "write"]
 
 TEMPORARY = re.compile(r"microtensor-([0-9a-f]{8})-(\d+)-([0-9a-f]*)-\d+\.tmp")
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -73,6 +73,13 @@ def explaining(what: str, cure: str) -> Iterator[None]:
     except OSError as error:
         text = f"{what} ({error.strerror or error}); {cure}"
         raise (type(error)(text) if error.errno is None else OSError(error.errno, text)) from error
+
+
+def write(who: str, path: str | os.PathLike[str], data: bytes) -> None:
+    """A file that a user asked for by name, in its place in one step."""
+    name = os.fspath(path)
+    with explaining(f"{who}: {name!r} could not be written", "give a name in a folder that exists"):
+        replace_file(name, [data])
 
 
 def sweep(folder: str) -> None:

@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any
 
 from microtensor.train.evaluation import OWN_NAMES
-from microtensor.train.files import explaining, replace_file
+from microtensor.train.files import write
 from microtensor.train.serialize import Path
 
 __all__ = ["plot_history"]
@@ -57,9 +57,7 @@ def plot_history(history: Path | Iterable[Mapping[str, Any]], path: Path) -> Non
                 text.set(text=_printable(str(name)), parse_math=False)
         every[-1].set_xlabel("step")
         figure.savefig(drawn, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    name = os.fspath(path)
-    with explaining(f"plot_history: {name!r} could not be written", "give a name in a folder that exists"):
-        replace_file(name, [drawn.getvalue()])
+    write("plot_history", path, drawn.getvalue())
 
 
 def _read(log: Path) -> list[Any]:

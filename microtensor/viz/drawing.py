@@ -138,10 +138,12 @@ class Drawing:
         Raises: ValueError for another suffix or above max_nodes; RuntimeError without Graphviz (then the
         .dot is written).
         """
+        from microtensor.train.files import write  # only here: drawing alone needs nothing of training
+
         path = Path(path)
         kind = path.suffix[1:].lower()
         if kind == "dot":
-            path.write_text(self.dot, encoding="utf-8")
+            write("Drawing.save", path, self.dot.encode())
             return path
         if kind not in (*render.FORMATS, "html"):
             raise ValueError(
@@ -153,7 +155,7 @@ class Drawing:
             "html": functools.partial(page.fill, self),
         }
         try:
-            path.write_bytes(made[kind]().encode() if kind in made else self._render(kind))
+            write("Drawing.save", path, made[kind]().encode() if kind in made else self._render(kind))
         except render.NoGraphviz:
             saved = self.save(_unused(path.with_suffix(".dot")))
             raise render.NoGraphviz(f"draw: no Graphviz found, saved {saved}; {render.CURE}") from None
@@ -191,8 +193,8 @@ class Drawing:
 
 def _unused(path: Path) -> Path:
     """The path, or with a number if it is taken: a way out must not overwrite anything."""
-    tries = (path.with_stem(f"{path.stem}-{i}") for i in itertools.count(2))
-    return path if not path.exists() else next(p for p in tries if not p.exists())
+    others = (path.with_stem(f"{path.stem}-{i}") for i in itertools.count(2))
+    return next(p for p in itertools.chain([path], others) if not p.exists())
 
 
 def draw(

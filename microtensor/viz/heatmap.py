@@ -54,12 +54,13 @@ class AttentionMaps:
 
         Raises: ValueError for another suffix; RuntimeError for .png without the package resvg-py.
         """
+        from microtensor.train.files import write
+
         path = Path(path)
-        kind = path.suffix.lower()
-        if kind not in (".svg", ".png"):
+        if (kind := path.suffix.lower()) not in (".svg", ".png"):
             raise ValueError(f"AttentionMaps.save: cannot write {path.name!r}; end the name in .svg or .png")
         text = self.svg(standalone=True)
-        path.write_bytes(text.encode() if kind == ".svg" else _png(text))
+        write("AttentionMaps.save", path, text.encode() if kind == ".svg" else _png(text))
         return path
 
     def _repr_svg_(self) -> str:
