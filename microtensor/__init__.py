@@ -56,6 +56,7 @@ from microtensor.limits import finfo, iinfo
 from microtensor.listing import tape
 from microtensor.methods.arguments import device
 from microtensor.methods.einsum import einsum
+from microtensor.missing import MissingNameError
 from microtensor.mode import (
     composites,
     enable_grad,
@@ -118,17 +119,14 @@ __all__ += METHODS
 float, double, long, int = float32, float64, int64, int32  # PyTorch's second names
 
 
-# loaded when first named
-_LAZY = ("data", "kernels", "nn", "ops", "optim", "profiler", "testing", "train", "utils", "viz")
+# loaded when first named: rooms, and names that are in one
+LAZY = dict.fromkeys("data kernels nn ops optim profiler testing train utils viz".split())  # noqa: SIM905
+LAZY |= {"load": "train", "save": "train", "profile": "profiler"}
+LAZY |= {"get_num_threads": "kernels", "set_num_threads": "kernels"}
 
 
 def __getattr__(name: str) -> object:
-    if name in ("load", "save"):
-        return getattr(import_module(f"{__name__}.train"), name)
-    if name == "profile":
-        return import_module(f"{__name__}.profiler").profile
-    if name in ("get_num_threads", "set_num_threads"):
-        return getattr(import_module(f"{__name__}.kernels"), name)
-    if name in _LAZY:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in LAZY:
+        raise MissingNameError(__name__, name)
+    room = import_module(f"{__name__}.{LAZY[name] or name}")
+    return getattr(room, name) if LAZY[name] else room

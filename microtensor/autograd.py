@@ -12,6 +12,7 @@ from numpy import ndarray
 
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
+from microtensor.missing import MissingNameError
 from microtensor.place import mark_changed, warn
 from microtensor.walk import walk
 
@@ -204,4 +205,4 @@ def _owned(g: Any, ours: bool) -> Any:
 def __getattr__(name: str) -> Any:  # the checks are used by tests: a training run need not load them
     if name in ("gradcheck", "gradgradcheck"):
         return getattr(import_module("microtensor.testing"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise MissingNameError("autograd", name)

@@ -23,31 +23,9 @@ from microtensor.methods.arguments import (
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor, as_tensor
 
-__all__ = [
-    "arange",
-    "empty",
-    "empty_like",
-    "eye",
-    "from_numpy",
-    "full",
-    "full_like",
-    "get_rng_state",
-    "linspace",
-    "manual_seed",
-    "normal",
-    "ones",
-    "ones_like",
-    "rand",
-    "rand_like",
-    "randint",
-    "randn",
-    "randn_like",
-    "randperm",
-    "set_rng_state",
-    "tensor",
-    "zeros",
-    "zeros_like",
-]
+__all__ = ["arange", "empty", "empty_like", "eye", "from_numpy", "full", "full_like", "get_rng_state"]
+__all__ += ["linspace", "manual_seed", "normal", "ones", "ones_like", "rand", "rand_like", "randint"]
+__all__ += ["randn", "randn_like", "randperm", "set_rng_state", "tensor", "zeros", "zeros_like"]
 
 
 def _dtype(who: str, dtype: Any) -> dtypes.DType:

@@ -20,21 +20,8 @@ REFLECTED |= {name: f"__r{name}__" for name in ("add", "sub", "mul", "pow")}
 REFLECTED |= {"div": "__rtruediv__", "remainder": "__rmod__", "floor_divide": "__rfloordiv__"}
 METHODS: list[str] = []  # the names that `as_functions` was given
 
-__all__ = [
-    "METHODS",
-    "Size",
-    "as_functions",
-    "cat",
-    "cuda",
-    "hstack",
-    "is_tensor",
-    "isin",
-    "meshgrid",
-    "searchsorted",
-    "stack",
-    "vstack",
-    "where",
-]
+__all__ = ["METHODS", "Size", "as_functions", "cat", "cuda", "hstack", "is_tensor", "isin", "meshgrid"]
+__all__ += ["searchsorted", "stack", "vstack", "where"]
 
 
 def as_functions(names: str) -> Iterator[Callable[..., Any]]:

@@ -15,17 +15,8 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "Block",
-    "Switch",
-    "composites",
-    "enable_grad",
-    "inference_mode",
-    "is_grad_enabled",
-    "mode",
-    "no_grad",
-    "set_grad_enabled",
-]
+__all__ = ["Block", "Switch", "composites", "enable_grad", "inference_mode", "is_grad_enabled", "mode"]
+__all__ += ["no_grad", "set_grad_enabled"]
 
 
 class _Mode(threading.local):

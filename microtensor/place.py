@@ -10,17 +10,8 @@ from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
-__all__ = [
-    "Place",
-    "caller",
-    "clock",
-    "last_change",
-    "line_of",
-    "mark_all_changed",
-    "mark_changed",
-    "users",
-    "warn",
-]
+__all__ = ["Place", "caller", "clock", "last_change", "line_of", "mark_all_changed", "mark_changed"]
+__all__ += ["users", "warn"]
 
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 clock = itertools.count()  # numbers all that happens, in its order

@@ -24,6 +24,7 @@ from microtensor.methods.inplace import InPlace
 from microtensor.methods.products import Products
 from microtensor.methods.reductions import Reductions
 from microtensor.methods.shapes import Shapes
+from microtensor.missing import explain_missing
 from microtensor.place import mark_changed
 
 __all__ = ["Tensor", "as_tensor", "check_device", "device"]
@@ -330,3 +331,4 @@ def _rebuild(kind: builtins.type[Tensor], array: Array, requires_grad: bool, nam
 
 
 engine.bind(Tensor, _make)
+explain_missing(Tensor)

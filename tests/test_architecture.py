@@ -25,6 +25,7 @@ LEVELS = {
     "microtensor.memory": 0,
     "microtensor.hooks": 0,
     "microtensor.pieces": 0,
+    "microtensor.missing": 0,
     "microtensor.printing": 0,
     "microtensor.random": 0,
     "microtensor.kernels": 0,

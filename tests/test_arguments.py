@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -156,6 +157,36 @@ def test_bounds_that_no_element_can_reach_are_none_and_others_that_do_not_fit_ar
     for options in ({"max": -2}, {"min": 300}):
         with pytest.raises(ValueError, match=r"clamp: .* out of bounds for uint8"):
             BYTES.clamp(**options)
+
+
+MISSING: dict[str, Callable[[], Any]] = {
+    "microtensor: there is no cross_entropy here; did you mean nn.functional.cross_entropy?": (
+        lambda: mt.cross_entropy
+    ),
+    "microtensor: there is no vmap here; its documentation lists what there is": lambda: mt.vmap,
+    "Tensor: there is no unsqueze here; did you mean unsqueeze or squeeze or unique?": lambda: X.unsqueze,
+    "nn: there is no Linaer here; did you mean Linear?": lambda: mt.nn.Linaer,
+    "nn.functional: there is no ReLU here; did you mean relu or gelu or microtensor.relu or ": (
+        lambda: mt.nn.functional.ReLU
+    ),
+    "optim: there is no adamw here; did you mean AdamW or Adam?": lambda: mt.optim.adamw,
+    "data: there is no DataLoder here; did you mean DataLoader?": lambda: mt.data.DataLoder,
+    "autograd: there is no grads here; did you mean grad?": lambda: mt.autograd.grads,
+}
+
+
+@pytest.mark.parametrize("words", MISSING)
+def test_a_name_that_is_missing_is_told_with_what_may_be_meant(words):
+    with pytest.raises(AttributeError, match=f"^{re.escape(words)}"):
+        MISSING[words]()
+
+
+def test_a_slot_that_is_not_set_and_a_name_that_is_asked_for_are_missing_without_a_search(monkeypatch):
+    monkeypatch.delitem(sys.modules, "difflib", raising=False)
+    assert not hasattr(X, "colour")
+    assert getattr(X, "summed", None) is None
+    assert not hasattr(mt.nn, "Colour")
+    assert "difflib" not in sys.modules
 
 
 # --- every method, whatever it is given ---------------------------------------------------------------------

@@ -16,40 +16,19 @@ from microtensor.data.sampler import (
 from microtensor.data.tasks import RULES, AdditionTask, StringTask, TaskPair
 from microtensor.data.texts import blocks, python_docs, read_text
 from microtensor.data.tokenizer import CharTokenizer
+from microtensor.missing import MissingNameError
 
 _DATES = ("FORMATS", "LOCALES", "DateCorpus", "DatePair", "normalize")  # loaded when named
 
-__all__ = [
-    "BOS",
-    "EOS",
-    "PAD",
-    "RULES",
-    "AdditionTask",
-    "BatchSampler",
-    "CharTokenizer",
-    "DataLoader",
-    "Dataset",
-    "PairBatches",
-    "PairCorpus",
-    "RandomSampler",
-    "Sampler",
-    "SequentialSampler",
-    "StringTask",
-    "Subset",
-    "SubsetRandomSampler",
-    "TaskPair",
-    "TensorDataset",
-    "WeightedRandomSampler",
-    "blocks",
-    "default_collate",
-    "python_docs",
-    "random_split",
-    "read_text",
-]
+__all__ = ["BOS", "EOS", "PAD", "RULES", "AdditionTask", "BatchSampler", "CharTokenizer", "DataLoader"]
+__all__ += ["Dataset", "PairBatches", "PairCorpus", "RandomSampler", "Sampler", "SequentialSampler"]
+__all__ += ["StringTask", "Subset", "SubsetRandomSampler", "TaskPair", "TensorDataset"]
+__all__ += ["WeightedRandomSampler", "blocks", "default_collate", "python_docs", "random_split"]
+__all__ += ["read_text"]
 __all__ += list(_DATES)
 
 
 def __getattr__(name: str) -> object:
     if name in _DATES:
         return getattr(import_module(f"{__name__}.dates"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise MissingNameError("data", name)

@@ -1,5 +1,6 @@
 """Layers and what they are made of: PyTorch's `torch.nn`, in the parts that a Transformer needs."""
 
+from microtensor.missing import explain_missing
 from microtensor.nn import functional, init, utils
 from microtensor.nn.activations import (
     GELU,
@@ -26,40 +27,10 @@ from microtensor.nn.containers import ModuleDict, ModuleList, ParameterList, Seq
 from microtensor.nn.layers import Dropout, Embedding, Flatten, Identity, LayerNorm, Linear, RMSNorm
 from microtensor.nn.module import Module, Parameter
 
-__all__ = [
-    "GELU",
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "CrossEntropyLoss",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "HuberLoss",
-    "Identity",
-    "KLDivLoss",
-    "L1Loss",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "NLLLoss",
-    "Parameter",
-    "ParameterList",
-    "RMSNorm",
-    "ReLU",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "SmoothL1Loss",
-    "Softmax",
-    "Softplus",
-    "Tanh",
-    "functional",
-    "init",
-    "utils",
-]
+__all__ = ["GELU", "BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "Dropout", "Embedding", "Flatten"]
+__all__ += ["HuberLoss", "Identity", "KLDivLoss", "L1Loss", "LayerNorm", "LeakyReLU", "Linear"]
+__all__ += ["LogSigmoid", "LogSoftmax", "MSELoss", "Module", "ModuleDict", "ModuleList", "NLLLoss"]
+__all__ += ["Parameter", "ParameterList", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid"]
+__all__ += ["SmoothL1Loss", "Softmax", "Softplus", "Tanh", "functional", "init", "utils"]
+
+explain_missing(__name__)

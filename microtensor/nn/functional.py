@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from microtensor import dtypes, engine, ops
+from microtensor.missing import explain_missing
 from microtensor.nn.checks import check_broadcast, check_number, check_tensors, refuse_integers
 
 # models use it; PyTorch has no such name, so it is not in __all__
@@ -39,37 +40,13 @@ from microtensor.nn.pointwise import (
 from microtensor.random import draw_seed
 from microtensor.tensor import Tensor
 
-__all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cosine_similarity",
-    "cross_entropy",
-    "dropout",
-    "embedding",
-    "gelu",
-    "huber_loss",
-    "kl_div",
-    "l1_loss",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "log_softmax",
-    "logsigmoid",
-    "mse_loss",
-    "nll_loss",
-    "normalize",
-    "one_hot",
-    "pad",
-    "relu",
-    "rms_norm",
-    "scaled_dot_product_attention",
-    "sigmoid",
-    "silu",
-    "smooth_l1_loss",
-    "softmax",
-    "softplus",
-    "tanh",
-]
+__all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity"]
+__all__ += ["cross_entropy", "dropout", "embedding", "gelu", "huber_loss", "kl_div", "l1_loss"]
+__all__ += ["layer_norm", "leaky_relu", "linear", "log_softmax", "logsigmoid", "mse_loss", "nll_loss"]
+__all__ += ["normalize", "one_hot", "pad", "relu", "rms_norm", "scaled_dot_product_attention", "sigmoid"]
+__all__ += ["silu", "smooth_l1_loss", "softmax", "softplus", "tanh"]
+
+explain_missing(__name__)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -12,17 +12,8 @@ from microtensor.nn.checks import check_broadcast, check_fixed, check_tensors, r
 from microtensor.nn.pointwise import neg_log_sigmoid
 from microtensor.tensor import Tensor
 
-__all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cross_entropy",
-    "huber_loss",
-    "kl_div",
-    "l1_loss",
-    "mse_loss",
-    "nll_loss",
-    "smooth_l1_loss",
-]
+__all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss"]
+__all__ += ["kl_div", "l1_loss", "mse_loss", "nll_loss", "smooth_l1_loss"]
 
 
 def _reduce(who: str, losses: Tensor, reduction: str) -> Tensor:

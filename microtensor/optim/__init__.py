@@ -1,8 +1,11 @@
 """Optimisers and learning rate schedules: PyTorch's `torch.optim`. Each states its equations and sources."""
 
+from microtensor.missing import explain_missing
 from microtensor.optim import lr_scheduler
 from microtensor.optim.adam import Adam, AdamW
 from microtensor.optim.optimizer import Optimizer
 from microtensor.optim.sgd import SGD
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
+
+explain_missing(__name__)

@@ -9,17 +9,5 @@ from microtensor.train.plot import plot_history
 from microtensor.train.serialize import load, save
 from microtensor.train.trainer import Trainer
 
-__all__ = [
-    "Checkpoint",
-    "Stopped",
-    "Trainer",
-    "World",
-    "load",
-    "load_checkpoint",
-    "peak_memory",
-    "plot_history",
-    "save",
-    "save_checkpoint",
-    "tune_allocator",
-    "world",
-]
+__all__ = ["Checkpoint", "Stopped", "Trainer", "World", "load", "load_checkpoint", "peak_memory"]
+__all__ += ["plot_history", "save", "save_checkpoint", "tune_allocator", "world"]

@@ -1,0 +1,56 @@
+"""Names that are not here: the error says what is close, and where a name that was meant is."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+__all__ = ["MissingNameError", "explain_missing"]
+
+ROOMS = ("microtensor", "Tensor", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "data", "autograd")
+
+
+class MissingNameError(AttributeError):
+    """`<room>: there is no <name> here; did you mean …?` What was meant is looked for when this is read."""
+
+    def __init__(self, room: str, name: str) -> None:
+        super().__init__(room, name, name=name, obj=None)  # no object: else Python looks for close names, too
+        self.room = room
+
+    def __str__(self) -> str:
+        from difflib import get_close_matches
+
+        own = {name.lower(): name for name in _names(self.room)}
+        others = {room: {n.lower(): n for n in _names(room)} for room in ROOMS if room != self.room}
+        wanted = str(self.name).lower()
+        found = [own[name] for name in get_close_matches(wanted, own, cutoff=0.7)]
+        found += [f"{room}.{names[wanted]}" for room, names in others.items() if wanted in names]
+        cure = f"did you mean {' or '.join(found)}?" if found else "its documentation lists what there is"
+        return f"{self.room}: there is no {self.name} here; {cure}"
+
+
+def _names(room: str) -> list[str]:
+    package = import_module(__package__)
+    if room == "Tensor":
+        return [name for name in dir(package.Tensor) if not name.startswith("_")]
+    found = package if room == __package__ else import_module(f"{__package__}.{room}")
+    return [*found.__all__, *getattr(found, "LAZY", ())]
+
+
+def explain_missing(owner: Any) -> None:
+    """From now on a name that a module (given by its own name) or the instances of a class lack is explained.
+
+    It costs nothing until then; said in this way, and not by a `__getattr__`, type checkers still see it.
+    """
+
+    def of_module(name: str) -> NoReturn:
+        raise MissingNameError(owner.partition(".")[2], name)
+
+    def of_instance(self: Any, name: str) -> NoReturn:
+        raise MissingNameError(owner.__name__, name)
+
+    if isinstance(owner, str):
+        sys.modules[owner].__dict__["__getattr__"] = of_module
+    else:
+        owner.__getattr__ = of_instance
