@@ -41,7 +41,9 @@ from microtensor.functions import (
     METHODS,
     Size,
     as_functions,
+    broadcast_tensors,
     cat,
+    concat,
     cuda,
     hstack,
     is_tensor,
@@ -70,14 +72,15 @@ from microtensor.tensor import Tensor, as_tensor
 
 __version__ = "0.1.0"
 
-__all__ = ["Generator", "Size", "Tensor", "arange", "as_tensor", "autograd", "bool", "cat", "composites"]
-__all__ += ["cuda", "device", "double", "dtype", "e", "einsum", "empty", "empty_like", "enable_grad", "eye"]
-__all__ += ["finfo", "float", "float32", "float64", "from_numpy", "full", "full_like", "get_default_dtype"]
-__all__ += ["get_rng_state", "hstack", "iinfo", "inf", "inference_mode", "int", "int32", "int64"]
-__all__ += ["is_grad_enabled", "is_tensor", "isin", "linspace", "long", "manual_seed", "meshgrid", "nan"]
-__all__ += ["no_grad", "normal", "ones", "ones_like", "pi", "rand", "rand_like", "randint", "randn"]
-__all__ += ["randn_like", "randperm", "searchsorted", "set_default_dtype", "set_grad_enabled"]
-__all__ += ["set_rng_state", "stack", "tape", "tensor", "uint8", "vstack", "where", "zeros", "zeros_like"]
+__all__ = ["Generator", "Size", "Tensor", "arange", "as_tensor", "autograd", "bool", "broadcast_tensors"]
+__all__ += ["cat", "composites", "concat", "cuda", "device", "double", "dtype", "e", "einsum", "empty"]
+__all__ += ["empty_like", "enable_grad", "eye", "finfo", "float", "float32", "float64", "from_numpy"]
+__all__ += ["full", "full_like", "get_default_dtype", "get_rng_state", "hstack", "iinfo", "inf"]
+__all__ += ["inference_mode", "int", "int32", "int64", "is_grad_enabled", "is_tensor", "isin", "linspace"]
+__all__ += ["long", "manual_seed", "meshgrid", "nan", "no_grad", "normal", "ones", "ones_like", "pi"]
+__all__ += ["rand", "rand_like", "randint", "randn", "randn_like", "randperm", "searchsorted"]
+__all__ += ["set_default_dtype", "set_grad_enabled", "set_rng_state", "stack", "tape", "tensor"]
+__all__ += ["uint8", "vstack", "where", "zeros", "zeros_like"]
 
 # the methods that are functions, too
 add, sub, mul, div, remainder, floor_divide = as_functions("add sub mul div remainder floor_divide")
@@ -88,7 +91,7 @@ tan, asin, acos, atan, atan2, sinh, cosh = as_functions("tan asin acos atan atan
 exp2, log2, log10, logaddexp = as_functions("exp2 log2 log10 logaddexp")
 floor, ceil, trunc, round, frac, fmod = as_functions("floor ceil trunc round frac fmod")
 lerp, addcmul, addcdiv, nan_to_num, clip = as_functions("lerp addcmul addcdiv nan_to_num clip")
-maximum, minimum, clamp, masked_fill = as_functions("maximum minimum clamp masked_fill")
+maximum, minimum, clamp, clamp_min, clamp_max = as_functions("maximum minimum clamp clamp_min clamp_max")
 eq, ne, lt, le, gt, ge = as_functions("eq ne lt le gt ge")
 equal, isclose, allclose, isnan, isinf, isfinite = as_functions("equal isclose allclose isnan isinf isfinite")
 logical_and, logical_or = as_functions("logical_and logical_or")
@@ -106,7 +109,7 @@ transpose, permute, swapaxes, movedim, t = as_functions("transpose permute swapa
 broadcast_to, tile, repeat_interleave = as_functions("broadcast_to tile repeat_interleave")
 roll, flip, tril, triu, ravel = as_functions("roll flip tril triu ravel")
 narrow, select, diagonal, diag, trace = as_functions("narrow select diagonal diag trace")
-index_add, index_copy = as_functions("index_add index_copy")
+index_add, index_copy, masked_fill = as_functions("index_add index_copy masked_fill")
 split, chunk, unbind, gather = as_functions("split chunk unbind gather")
 scatter, scatter_add, index_select = as_functions("scatter scatter_add index_select")
 index_fill, take_along_dim, masked_select = as_functions("index_fill take_along_dim masked_select")

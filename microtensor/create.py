@@ -20,6 +20,7 @@ from microtensor.methods.arguments import (
     check_device,
     is_int,
 )
+from microtensor.methods.calling import by_its_name
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor, as_tensor
 
@@ -37,6 +38,8 @@ def _leaf(who: str, array: Any, dtype: Any, requires_grad: bool, device: Any) ->
     array = np.asarray(array)
     dtype = dtypes.checked(who, array.dtype if dtype is None else dtype)
     t: Tensor = engine.make(dtypes.cast(array, dtype), None, None)
+    if requires_grad and not dtypes.floating(dtype):
+        raise RuntimeError(f"{who}: {dtype} cannot have a gradient; choose a floating dtype")
     return t.requires_grad_() if requires_grad else t
 
 
@@ -152,13 +155,11 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         Source: torch.{0}_like.
         """
         as_tensors(f"{make.__name__}_like", input=input)
-        check_device(f"{make.__name__}_like", device)
-        dtype = input.dtype if dtype is None else dtypes.checked(f"{make.__name__}_like", dtype)
-        return make(input.shape, dtype=dtype, requires_grad=requires_grad)
+        return make(input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
 
     function.__doc__ = str(function.__doc__).format(make.__name__)
     function.__name__ = function.__qualname__ = f"{make.__name__}_like"
-    return function
+    return by_its_name(function)
 
 
 def eye(
@@ -200,7 +201,7 @@ def arange(
                 f"arange: step {step} is no {np.dtype(dtype)}; choose a whole one, or a float dtype"
             )
         start, end, step = int(start), int(end), int(step)
-    if step == 0 or (end - start) / step < 0:
+    if step == 0 or not 0 <= (end - start) / step < 2**63:
         raise ValueError(f"arange: step {step} does not lead from {start} to {end}; choose another step")
     whole = all(isinstance(v, int) for v in (start, end, step))
     array = np.arange(start, end, step, dtype=None if whole else np.float64)  # float32 steps would add up
@@ -244,6 +245,7 @@ def get_rng_state() -> Tensor:
     return engine.make(default_generator.get_state(), None, None)  # type: ignore[no-any-return]
 
 
+@by_its_name
 def set_rng_state(state: Tensor) -> None:
     """Put the default generator into a state that get_rng_state() gave.
 
@@ -368,5 +370,5 @@ def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = 
     RuntimeError for another device.
     Source: torch.randperm.
     """
-    (length,) = as_lengths("randperm", (n,))
+    (length,) = as_lengths("randperm", ([n],))
     return _leaf("randperm", as_rng("randperm", generator).permutation(length), dtype, False, device)

@@ -10,7 +10,8 @@ import numpy as np
 
 from microtensor import engine, ops
 from microtensor.dtypes import cast, common, result_dtype
-from microtensor.methods.arguments import as_axis, as_choice, as_mask, as_tensors
+from microtensor.methods.arguments import as_axis, as_choice, as_mask, as_tensors, broadcast
+from microtensor.methods.calling import by_its_name
 from microtensor.tensor import Tensor, as_tensor
 
 Size: type[tuple[Any, ...]] = tuple  # what a shape is
@@ -20,8 +21,15 @@ REFLECTED |= {name: f"__r{name}__" for name in ("add", "sub", "mul", "pow")}
 REFLECTED |= {"div": "__rtruediv__", "remainder": "__rmod__", "floor_divide": "__rfloordiv__"}
 METHODS: list[str] = []  # the names that `as_functions` was given
 
-__all__ = ["METHODS", "Size", "as_functions", "cat", "cuda", "hstack", "is_tensor", "isin", "meshgrid"]
-__all__ += ["searchsorted", "stack", "vstack", "where"]
+__all__ = ["METHODS", "Size", "as_functions", "broadcast_tensors", "cat", "concat", "cuda", "hstack"]
+__all__ += [
+    "is_tensor",
+    "isin",
+    "meshgrid",
+    "searchsorted",
+    "stack",
+]
+__all__ += ["vstack", "where"]
 
 
 def as_functions(names: str) -> Iterator[Callable[..., Any]]:
@@ -60,6 +68,7 @@ def _list(who: str, tensors: Any) -> list[Tensor]:
     return xs
 
 
+@by_its_name
 def cat(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along dim; all other axes equal, also those of empty tensors.
 
@@ -85,6 +94,10 @@ def _cat(who: str, xs: list[Tensor], dim: int) -> Tensor:
     return ops.cat(*xs, axis=axis)  # type: ignore[no-any-return]
 
 
+concat = by_its_name(cat, "concat")
+
+
+@by_its_name
 def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis dim.
 
@@ -141,6 +154,18 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     return tuple(g.transpose(0, 1) if indexing == "xy" and len(xs) > 1 else g for g in grid)
 
 
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Each tensor broadcast to the shape of all, without a copy.
+
+    Shapes: what broadcasts → for each the broadcast one
+    Raises: ValueError for shapes that do not broadcast, and for no tensors; TypeError for what is none.
+    Source: torch.broadcast_tensors.
+    """
+    xs = _list("broadcast_tensors", tensors)
+    shape = broadcast("broadcast_tensors", *(x.shape for x in xs))
+    return tuple(x.expand(shape) for x in xs)
+
+
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """input where condition is True, else other; all broadcast. Gradients are selected, never multiplied.
 
@@ -160,6 +185,7 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     return ops.where(as_mask("where", condition), input, other)
 
 
+@by_its_name
 def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
     """Is each element among test_elements (or is it not, with invert)?
 
@@ -171,6 +197,7 @@ def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
     return as_tensor(np.asarray(found))
 
 
+@by_its_name
 def searchsorted(sorted_sequence: Tensor, input: Any, *, right: bool = False) -> Tensor:
     """Where each element must go to keep the rising last axis in order: before its equals, or after them.
 

@@ -301,8 +301,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """
     check_device("as_tensor", device)
     if isinstance(data, Tensor):
-        return data if dtype is None else data.to(dtype)
-    array = dtypes.as_array(data, None if dtype is None else dtypes.checked("as_tensor", dtype))
+        return data if dtype is None else data.to(dtypes.checked("as_tensor", dtype))
+    array = dtypes.as_array(data, None if dtype is None else dtypes.checked("as_tensor", dtype), "as_tensor")
     return _make(array, None, None)
 
 

@@ -232,6 +232,7 @@ ROOMS = {
     "drills": 251,  # about 25 bugs, which are data
     "kernels": 2727,  # attention 650, products 610, rows 280: vector code stands twice (Python, LLVM)
     "methods": 1536,  # PyTorch's names: the interface alone is as large as the engine
+    "methods/calling.py": 33,  # NumPy's spelling, and errors under the name that was called
     "nn": 1440,  # layers and losses of small Transformers and lessons: PyTorch's interface is most of it
     "ops": 1180,
     "optim": 688,
@@ -252,8 +253,8 @@ ROOMS = {
 def test_each_room_of_the_package_is_small():
     used = dict.fromkeys(ROOMS, 0)
     for path in PACKAGE:
-        folder = path.parent.relative_to(ROOT / "microtensor").as_posix()
-        room = max((room for room in ROOMS if f"{folder}/".startswith(f"{room}/")), key=len, default="")
+        file = path.relative_to(ROOT / "microtensor").as_posix()
+        room = max((room for room in ROOMS if f"{file}/".startswith(f"{room}/")), key=len, default="")
         used[room] += lines_of_code(path)
     assert {room: n for room, n in used.items() if n > ROOMS[room]} == {}
 

@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 import microtensor as mt
-from microtensor import Tensor, dtypes, functions
+from microtensor import Tensor, dtypes, functions, nn
+from microtensor.nn import functional as F
+from microtensor.nn.utils import clip_grad_norm_
 
 X, BYTES = mt.tensor([1.0, 2.0, 3.0]), mt.tensor([1, 2, 3], dtype=mt.uint8)
 MASK, IDS, POINT = mt.tensor([True, False, True]), mt.tensor([1, 2, 3]), mt.tensor(1.0)
@@ -126,6 +128,40 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "any": (lambda: X.any(None, "a"), TypeError, "any: keepdim is 'a'"),
     "var": (lambda: X.var(correction="a"), TypeError, "var: 'a' is no number"),
     "alpha": (lambda: X.add(0, alpha=np.ones(3)), ValueError, r"add: value has shape \(3,\)"),
+    "concat": (lambda: mt.concat([X, X], 5), IndexError, "concat: dim 5 is out of range"),
+    "copy_, shape": (lambda: X.clone().copy_(mt.ones(4)), ValueError, r"copy_: does not fit \(value \(4,\)"),
+    "normalize": (lambda: F.normalize(X, dim=4), IndexError, "normalize: dim 4 is out of range"),
+    "kl_div": (lambda: F.kl_div(X, mt.ones(4)), ValueError, r"kl_div: shapes \(4,\) and \(3,\)"),
+    "linear": (lambda: F.linear(X, mt.ones(4)), ValueError, r"linear: shapes \(3,\) and \(4,\) do not fit"),
+    "one_hot": (lambda: F.one_hot(IDS, 2**70), ValueError, "one_hot: .* classes fit into no memory"),
+    "Linear": (lambda: nn.Linear(-1, 2), ValueError, r"Linear: the shape \(2, -1\) has a negative length"),
+    "Embedding": (lambda: nn.Embedding(3, 2.5), TypeError, "Embedding: a shape is made of integers"),
+    "LayerNorm": (lambda: nn.LayerNorm(-2), ValueError, r"LayerNorm: the shape \(-2,\)"),
+    "Linear, device": (
+        lambda: nn.Linear(2, 2, device="cuda"),
+        RuntimeError,
+        "Linear: there is no device 'cuda'",
+    ),
+    "Sequential": (lambda: nn.Sequential()[3], IndexError, "Sequential: there is no 3 among its 0"),
+    "pop": (lambda: nn.ModuleList([nn.Tanh()]).pop(5), IndexError, "ModuleList: there is no 5 among its 1"),
+    "lr": (lambda: mt.optim.SGD([X], lr="a"), TypeError, "SGD.lr: 'a' is no number"),
+    "clip": (lambda: clip_grad_norm_([X], "a"), TypeError, "clip_grad_norm_: max_norm is 'a'"),
+    "clip, parameters": (lambda: clip_grad_norm_([3], 1.0), TypeError, "clip_grad_norm_: parameter 0 is int"),
+    "init": (lambda: nn.init.normal_(3), TypeError, "normal_: tensor is int"),
+    "init, number": (lambda: nn.init.constant_(X, [1.0]), TypeError, r"constant_: val is \[1.0\]"),
+    "init, order": (lambda: nn.init.uniform_(X, 3, 1), ValueError, "uniform_: from 3.0 to 1.0"),
+    "vectors": (lambda: X @ mt.ones(4), ValueError, r"matmul: shapes \(3,\) and \(4,\) do not fit"),
+    "type": (lambda: X.type("foo"), TypeError, "type: there is no foo here"),
+    "tensor": (
+        lambda: mt.tensor(1, requires_grad=True),
+        RuntimeError,
+        "tensor: int64 cannot have a gradient",
+    ),
+    "randperm, two": (lambda: mt.randperm((2, 3)), TypeError, "randperm: a shape is made of integers"),
+    "std": (lambda: X.std(dim=3), IndexError, "std: dim 3 is out of range"),
+    "allclose": (lambda: X.allclose(mt.ones(2)), ValueError, "allclose: shapes"),
+    "as_tensor": (lambda: mt.as_tensor("a"), TypeError, "as_tensor: cannot hold"),
+    "isin": (lambda: mt.isin(X, "a"), TypeError, "isin: cannot hold"),
     "tril": (lambda: mt.ones(2, 2).tril(2**70), ValueError, "tril: diagonal is"),
 }
 FULL = ("zeros", "ones", "empty", "eye", "rand", "randn")
@@ -215,6 +251,40 @@ def _calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict
         yield from (((0, second, bad), {}) for second in (0, ids))
         for name in named:
             yield from ((first, {name: bad}) for first in ((), (0,), (ids,)))
+
+
+PUBLIC = [n for n in dir(Tensor) if not n.startswith("_") and callable(inspect.getattr_static(Tensor, n))]
+FUNCTIONS = [n for n in mt.__all__ if inspect.isfunction(getattr(mt, n)) and n not in functions.METHODS]
+NO_NUMBERS = {"set_default_dtype", "tape", "backward", "register_hook"}  # of other things than tensors
+
+
+def _says_its_name(name: str, error: Exception) -> bool:
+    """Begins the error so? Python's own about a signature, or a tensor where a truth is meant, need not."""
+    text = str(error)
+    return bool(text.startswith(f"{name}: ") or SIGNATURE.match(text) or re.match("bool: ", text)
+                or AMBIGUOUS.match(text))  # fmt: skip
+
+
+ROOMS = (mt.nn.functional, mt.nn.init, mt.nn.utils)
+CALLED = [("", name) for name in sorted({*PUBLIC, *FUNCTIONS} - NO_NUMBERS)]
+CALLED += [(room.__name__, name) for room in ROOMS for name in room.__all__]
+
+
+@pytest.mark.parametrize(("room", "name"), CALLED)
+def test_an_error_begins_with_the_name_that_was_called(room, name):
+    method = room or name in PUBLIC  # the first argument is good, the others are not
+    call = getattr(sys.modules[room], name) if room else getattr(mt, name, None) if not method else None
+    call = call or inspect.getattr_static(Tensor, name)
+    others = []
+    for args, options in [*_calls(call), ((), {})]:
+        given = (GOOD[0](), *args) if method else args
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                call(*given, **options)
+        except (ValueError, TypeError, IndexError, RuntimeError, AttributeError) as error:
+            others += [] if _says_its_name(name, error) else [(args, options, error)]
+    assert others == []
 
 
 @pytest.mark.parametrize("name", sorted(functions.METHODS))

@@ -1,6 +1,7 @@
 """Files: what is saved comes back, nothing else is accepted, and a write that breaks off harms nothing."""
 
 import dataclasses
+import io
 import itertools
 import json
 import math
@@ -324,6 +325,20 @@ def test_a_pickle_is_not_opened(path):
     path.write_bytes(pickle.dumps({"w": 1}))
     with pytest.raises(ValueError, match="no safetensors file"):
         load(path)
+
+
+def test_save_and_load_take_binary_file_objects_and_the_bytes_are_those_of_a_file(path):
+    what = {"weights": [mt.tensor([1.5, -2.0]), mt.arange(3)], "epoch": 3}
+    buffer = io.BytesIO()
+    save(what, buffer)
+    save(what, path)
+    assert buffer.getvalue() == path.read_bytes()
+    buffer.seek(0)
+    assert str(load(buffer)) == str(load(path)) == str(what)
+    with open(path, "rb") as file:
+        assert str(load(file, "cpu", weights_only=True)) == str(what)
+    with pytest.raises(ValueError, match=r"load: '.*copy of the file object' is damaged"):
+        load(io.BytesIO(buffer.getvalue()[:-1]))
 
 
 def test_a_file_of_a_later_format_is_refused(path):

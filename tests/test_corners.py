@@ -325,7 +325,7 @@ def test_numbers_too_large_become_inf_in_silence():
 def test_read_only_memory_is_not_initialised():
     array = np.zeros(2, np.float32)
     array.flags.writeable = False
-    with pytest.raises(RuntimeError, match=r"init: .* read-only memory; give a clone"):
+    with pytest.raises(RuntimeError, match=r"ones_: .* read-only memory; give a clone"):
         nn.init.ones_(mt.from_numpy(array))
 
 

@@ -137,6 +137,13 @@ def _(d: Draw) -> Any:
     return ((x, *bounds), {}) if d.chance(0.5) else ((x,), dict(zip(("min", "max"), bounds, strict=True)))
 
 
+@case("clamp_min clamp_max")
+def _(d: Draw) -> Any:
+    x = d.x()
+    bound = d.x(d.broadcasting(x.shape), ties=False) if d.chance(0.3) else d.pick([0, 0.5, 1, 2])
+    return (x, bound), {}
+
+
 @case("where")
 def _(d: Draw) -> Any:
     x = d.x()
@@ -356,7 +363,7 @@ def _(d: Draw) -> Any:
     return (d.x(d.shape(low=1)), *([d.int(-3, 3)] if d.chance(0.6) else [])), {}
 
 
-@case("cat")
+@case("cat concat")
 def _(d: Draw) -> Any:
     shape = d.shape(low=1)
     dim = d.dim(len(shape))
@@ -376,6 +383,12 @@ def _(d: Draw) -> Any:
 def _(d: Draw) -> Any:
     shape, dtype = d.shape(high=3), d.dtype()
     return ([d.x(shape, dtype) for _ in range(d.int(1, 3))],), {}
+
+
+@case("broadcast_tensors")
+def _(d: Draw) -> Any:
+    x = d.x()
+    return (x, *(d.x(d.broadcasting(x.shape)) for _ in range(d.int(0, 2)))), {}
 
 
 @case("meshgrid")

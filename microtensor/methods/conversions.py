@@ -10,6 +10,7 @@ import numpy as np
 
 from microtensor import dtypes, engine, ops
 from microtensor.methods.arguments import as_lengths, as_number, as_operand, as_tensors, check_device
+from microtensor.methods.calling import by_any_spelling
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -29,6 +30,7 @@ def _cast(dtype: str) -> Callable[[Any], Tensor]:
     return method
 
 
+@by_any_spelling("type type_as half cuda")
 class Conversions:
     """detach, clone, to, float, new_zeros … of a tensor, as methods."""
 
@@ -117,7 +119,7 @@ class Conversions:
         Raises: as `to`.
         Source: torch.Tensor.type. Differs: the dtype must be given; the name of the present one is x.dtype.
         """
-        return self.to(dtype)
+        return self.to(dtype=dtype)
 
     def type_as(self: Any, other: Tensor) -> Tensor:
         """In the other's dtype.

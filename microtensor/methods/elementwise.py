@@ -19,6 +19,7 @@ from microtensor.methods.arguments import (
     as_tensors,
     broadcast,
 )
+from microtensor.methods.calling import by_any_spelling
 from microtensor.operators import operator
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def _reflected(op: engine.Op) -> Callable[[Any, Any], Tensor]:
     return method
 
 
+@by_any_spelling("allclose addcmul addcdiv lerp clamp clip clamp_min clamp_max eq ne lt le gt ge div")
 class Elementwise:
     """+, exp, clamp … of a tensor."""
 
@@ -296,6 +298,24 @@ class Elementwise:
 
     clip = clamp
 
+    def clamp_min(self: Any, min: Any) -> Tensor:
+        """min where smaller: `clamp` from below.
+
+        Shapes: any; with a tensor what broadcasts → the broadcast one
+        Raises: as `clamp`.
+        Source: torch.clamp_min.
+        """
+        return self.clamp(min=min)
+
+    def clamp_max(self: Any, max: Any) -> Tensor:
+        """max where larger: `clamp` from above.
+
+        Shapes: any; with a tensor what broadcasts → the broadcast one
+        Raises: as `clamp`.
+        Source: torch.clamp_max.
+        """
+        return self.clamp(max=max)
+
     def masked_fill(self: Any, mask: Tensor, value: Any) -> Tensor:
         """value where mask is True, else the tensor; mask broadcasts.
 
@@ -352,16 +372,6 @@ class Elementwise:
         Source: torch.allclose.
         """
         return bool(self.isclose(other, rtol, atol, equal_nan).array.all())
-
-    def where(self: Any, condition: Tensor, other: Any) -> Tensor:
-        """The tensor where condition is True, else other.
-
-        Shapes: what broadcasts → the broadcast one
-        Raises: TypeError for a condition that is not boolean, and an other that is neither tensor nor
-        number; ValueError for shapes that do not broadcast.
-        Source: torch.Tensor.where.
-        """
-        return ops.where(as_mask("where", condition), self, as_choice("where", other))
 
 
 for _name, _method in vars(Elementwise).items():

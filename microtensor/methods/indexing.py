@@ -9,6 +9,7 @@ import numpy as np
 from microtensor import engine, ops
 from microtensor.methods.arguments import (
     as_axis,
+    as_choice,
     as_fill,
     as_index,
     as_integer,
@@ -18,11 +19,13 @@ from microtensor.methods.arguments import (
     as_tensors,
     broadcast,
 )
+from microtensor.methods.calling import by_any_spelling
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
+@by_any_spelling()
 class Indexing:
     """x[…], gather, scatter, masked_select … of a tensor, as methods."""
 
@@ -252,6 +255,16 @@ class Indexing:
         """
         shape = broadcast("masked_select", self.shape, as_mask("masked_select", mask).shape)
         return ops.getitem(self.expand(shape), index=np.broadcast_to(mask.array, shape))
+
+    def where(self: Any, condition: Tensor, other: Any) -> Tensor:
+        """The tensor where condition is True, else other.
+
+        Shapes: what broadcasts → the broadcast one
+        Raises: TypeError for a condition that is not boolean, and an other that is neither tensor nor
+        number; ValueError for shapes that do not broadcast.
+        Source: torch.Tensor.where.
+        """
+        return ops.where(as_mask("where", condition), self, as_choice("where", other))
 
     def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
         """The places of all elements that are not 0, or as_tuple one vector per axis.

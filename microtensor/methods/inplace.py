@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from microtensor import dtypes, engine, memory, ops
 from microtensor.methods.arguments import as_fill, as_operand
+from microtensor.methods.calling import rename
 from microtensor.mode import mode
 from microtensor.place import mark_changed
 
@@ -57,7 +57,7 @@ class InPlace:
         try:
             result = function(before)
         except (ValueError, TypeError, IndexError, RuntimeError) as error:
-            error.args = (re.sub(r"^\w+: ", f"{who}: ", str(error)),)  # the user looks for what he called
+            rename(error, who)
             raise
         assert recorded or not result.requires_grad, f"{who}: not told of a tensor that requires a gradient"
         if result.shape != self.shape:
@@ -151,13 +151,15 @@ class InPlace:
         root = self._root_to_change(who)
         if mode.grad and (root._requires_grad or value.requires_grad):
             return self._change(who, lambda x: ops.setitem(x, value, index=index), value)
-        ops.assign(self.array, index, value.array)
+        ops.assign(self.array, index, value.array, who)
         mark_changed(self.version)
         return self
 
     abs_, neg_, exp_, log_, sqrt_, rsqrt_ = _in_place("abs neg exp log sqrt rsqrt")
     sin_, cos_, tanh_, sigmoid_, relu_ = _in_place("sin cos tanh sigmoid relu")
-    square_, reciprocal_, clamp_ = _in_place("square reciprocal clamp")
+    square_, reciprocal_, clamp_, clamp_min_, clamp_max_ = _in_place(
+        "square reciprocal clamp clamp_min clamp_max"
+    )
     floor_, ceil_, trunc_, round_, clip_ = _in_place("floor ceil trunc round clip")
     tan_, exp2_, nan_to_num_ = _in_place("tan exp2 nan_to_num")
     lerp_, addcmul_, addcdiv_ = _in_place("lerp addcmul addcdiv")

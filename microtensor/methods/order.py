@@ -8,6 +8,7 @@ import numpy as np
 
 from microtensor import engine
 from microtensor.methods.arguments import as_axis, as_integer, as_tensors
+from microtensor.methods.calling import by_any_spelling
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
@@ -20,6 +21,7 @@ class ValuesIndices(NamedTuple):
     indices: Tensor
 
 
+@by_any_spelling()
 class Order:
     """sort, argsort, topk, unique, bincount of a tensor, as methods."""
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from microtensor import engine, ops
 from microtensor.methods.arguments import as_axis, as_axis_of, as_integer, as_sizes, is_int
+from microtensor.methods.calling import by_any_spelling
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
+@by_any_spelling("tile repeat")
 class Parts:
     """split, chunk, repeat, roll, tril … of a tensor, as methods."""
 

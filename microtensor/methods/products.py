@@ -8,11 +8,13 @@ import numpy as np
 
 from microtensor import dtypes, engine, ops
 from microtensor.methods.arguments import as_operand, as_tensors
+from microtensor.methods.calling import by_any_spelling
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
+@by_any_spelling("mv")
 class Products:
     """matmul, mm, bmm, mv, dot, outer of a tensor, as methods."""
 
@@ -31,6 +33,10 @@ class Products:
             raise ValueError(
                 f"matmul: shapes {self.shape} and {other.shape}: a 0-d tensor is no matrix; use *"
             )
+        ends = self.shape[-1], other.shape[-2:][0]
+        if 1 in (self.ndim, other.ndim) and ends[0] != ends[1]:
+            given = f"{self.shape} and {other.shape}"
+            raise ValueError(f"matmul: shapes {given} do not fit; make {ends[0]} and {ends[1]} equal")
         a = self.unsqueeze(0) if self.ndim == 1 else self
         b = other.unsqueeze(1) if other.ndim == 1 else other
         y: Tensor = ops.matmul(a, b)

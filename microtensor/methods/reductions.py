@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +17,14 @@ from microtensor.methods.arguments import (
     as_tensors,
     refuse_empty,
 )
+from microtensor.methods.calling import by_any_spelling
 from microtensor.methods.order import Order, ValuesIndices
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
+@by_any_spelling()
 class Reductions(Order):
     """sum, mean, max, softmax … of a tensor, as methods."""
 
@@ -37,7 +37,7 @@ class Reductions(Order):
         Raises: IndexError or TypeError for a dim that is no axis; ValueError for one named twice.
         Source: torch.sum.
         """
-        x = self if dtype is None else self.to(dtype)
+        x = self if dtype is None else self.to(dtype=dtype)
         return ops.sum(x, axis=as_axes("sum", x, dim, keepdim), keepdims=keepdim)
 
     def mean(self: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -47,7 +47,7 @@ class Reductions(Order):
         Raises: RuntimeError for integers and booleans, as in PyTorch: convert first; for dim as `sum`.
         Source: torch.mean.
         """
-        x = self if dtype is None else self.to(dtype)
+        x = self if dtype is None else self.to(dtype=dtype)
         if not dtypes.floating(x.dtype):
             raise RuntimeError(f"mean: a mean of {x.dtype} would be cut to {x.dtype}; use .float().mean()")
         return ops.mean(x, axis=as_axes("mean", x, dim, keepdim), keepdims=keepdim)
@@ -203,7 +203,7 @@ class Reductions(Order):
         Raises: IndexError or TypeError for a dim that is no axis.
         Source: torch.prod.
         """
-        x = self if dtype is None else self.to(dtype)
+        x = self if dtype is None else self.to(dtype=dtype)
         axis = None if dim is None else as_axis("prod", x, dim, keepdim)
         return ops.prod(x, axis=axis if x.ndim else None, keepdims=keepdim)
 
@@ -278,7 +278,7 @@ class Reductions(Order):
 
     def _along(self: Any, op: engine.Op, axis: int, dtype: Any) -> Tensor:
         """An op that wants an axis; a 0-d tensor counts as one element along it."""
-        x = self if dtype is None else self.to(dtype)
+        x = self if dtype is None else self.to(dtype=dtype)
         return op(x, axis=axis) if x.ndim else op(x.reshape(1), axis=0).reshape(())
 
     def argmax(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -324,21 +324,3 @@ class Reductions(Order):
         """
         found = np.all(self.array, axis=as_axes("all", self, dim, keepdim), keepdims=keepdim)
         return engine.make(np.asarray(found), None, None)
-
-
-def _as_numpy_spells(method: Callable[..., Any]) -> Callable[..., Any]:
-    """PyTorch takes NumPy's axis and keepdims, too."""
-
-    @functools.wraps(method)
-    def either(self: Any, *args: Any, **options: Any) -> Any:
-        if options:
-            options = {
-                {"axis": "dim", "keepdims": "keepdim"}.get(name, name): v for name, v in options.items()
-            }
-        return method(self, *args, **options)
-
-    return either
-
-
-for _name in "sum mean var std norm amax amin max min prod logsumexp argmax argmin any all".split():  # noqa: SIM905
-    setattr(Reductions, _name, _as_numpy_spells(getattr(Reductions, _name)))

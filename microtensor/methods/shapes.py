@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from microtensor import ops
 from microtensor.methods.arguments import as_axes, as_axis, as_axis_of, as_shape, as_sizes, as_tensors
+from microtensor.methods.calling import by_any_spelling
 from microtensor.methods.parts import Parts
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
+@by_any_spelling("swapaxes")
 class Shapes(Parts):
     """size, reshape, transpose, expand … of a tensor, as methods."""
 

@@ -9,27 +9,9 @@ from microtensor.nn import functional as F
 from microtensor.nn.module import Module
 from microtensor.tensor import Tensor
 
-__all__ = [
-    "GELU",
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "CrossEntropyLoss",
-    "HuberLoss",
-    "KLDivLoss",
-    "L1Loss",
-    "LeakyReLU",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "NLLLoss",
-    "ReLU",
-    "SiLU",
-    "Sigmoid",
-    "SmoothL1Loss",
-    "Softmax",
-    "Softplus",
-    "Tanh",
-]
+__all__ = ["GELU", "BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "HuberLoss", "KLDivLoss", "L1Loss"]
+__all__ += ["LeakyReLU", "LogSigmoid", "LogSoftmax", "MSELoss", "NLLLoss", "ReLU", "SiLU", "Sigmoid"]
+__all__ += ["SmoothL1Loss", "Softmax", "Softplus", "Tanh"]
 
 
 class _Function(Module):

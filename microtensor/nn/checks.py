@@ -65,9 +65,10 @@ def refuse_integers(who: str, x: Tensor) -> None:
 
 def check_number(who: str, name: str, value: Any) -> float:
     """As a Python float: a NumPy scalar would widen float32."""
-    if isinstance(value, str) or not hasattr(value, "__float__"):
-        raise TypeError(f"{who}: {name} is {value!r}; give a number")
-    return float(value)
+    try:
+        return float("a number" if isinstance(value, str) else value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise TypeError(f"{who}: {name} is {value!r}; give a number") from None
 
 
 def check_broadcast(who: str, name: str, shape: tuple[int, ...], what: str, want: tuple[int, ...]) -> None:

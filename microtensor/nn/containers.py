@@ -51,11 +51,18 @@ class _Numbered(Module):
         return any(item is other for other in self)
 
     def __getitem__(self, index: int | slice) -> Any:
-        found = list(self)[index]
+        found = self._item(list(self), index)
         return type(self)(found) if isinstance(index, slice) else found
 
+    def _item(self, items: list[Any], index: Any) -> Any:
+        try:
+            return items[index]
+        except (IndexError, TypeError):
+            text = f"there is no {index!r} among its {len(items)}; count from 0, or from the end by -1, -2 …"
+            raise IndexError(f"{type(self).__name__}: {text}") from None
+
     def __setitem__(self, index: int, item: Any) -> None:
-        self._set(list(self._entries())[index], item)
+        self._set(self._item(list(self._entries()), index), item)
 
     def _renumber(self, items: list[Any]) -> None:
         self._entries().clear()
@@ -69,6 +76,7 @@ class _Numbered(Module):
 
     def __delitem__(self, index: int | slice) -> None:
         items = list(self)
+        self._item(items, index)
         del items[index]
         self._renumber(items)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from microtensor import dtypes, engine, ops
+from microtensor.methods.calling import by_its_name
 from microtensor.missing import explain_missing
 from microtensor.nn.checks import check_broadcast, check_number, check_tensors, refuse_integers
 
@@ -58,7 +59,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     check_tensors("linear", input=input, weight=weight, bias=weight if bias is None else bias)
     if weight.array.ndim == 1 and bias is None:
-        return input @ weight
+        return by_its_name(input.matmul, "linear")(weight)
     if weight.array.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         found = None if bias is None else bias.shape
         raise ValueError(f"linear: weight {weight.shape}, bias {found}; make them (out, in) and (out,)")
@@ -158,6 +159,7 @@ def _check_affine(who: str, input: Tensor, shape: tuple[int, ...], **parts: Tens
             raise TypeError(f"{who}: input {input.dtype} and {name} {part.dtype} differ; convert one")
 
 
+@by_its_name
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x / max(‖x‖ₚ, eps) along dim: every row of length 1.
 
@@ -169,6 +171,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
 
 
+@by_its_name
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """⟨x1, x2⟩ / (max(‖x1‖, eps) · max(‖x2‖, eps)) along dim: the cosine of the angle between them.
 
@@ -243,6 +246,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise ValueError(
             f"one_hot: classes {ids.min()} … {ids.max()} do not fit into 0 … {n - 1}; enlarge num_classes"
         )
+    if n > 2**40:
+        raise ValueError(f"one_hot: {n} classes fit into no memory; give fewer")
     hot = (ids[..., None] == np.arange(n)).astype(np.int64)
     return engine.make(hot, None, None)  # type: ignore[no-any-return]
 
@@ -250,6 +255,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 # --- attention ----------------------------------------------------------------------------------------------
 
 
+@by_its_name
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -5,30 +5,52 @@ fan_in and fan_out are the weight's second and first axis: a Linear weight is (o
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from microtensor import dtypes
 from microtensor.engine import Array
-from microtensor.methods.arguments import as_rng
+from microtensor.methods.arguments import as_rng, as_spread
+from microtensor.methods.calling import by_its_name
+from microtensor.nn.checks import check_number, check_tensors
 from microtensor.place import mark_changed
 from microtensor.random import Generator
 from microtensor.tensor import Tensor
 
-__all__ = [
-    "calculate_gain",
-    "constant_",
-    "kaiming_normal_",
-    "kaiming_uniform_",
-    "normal_",
-    "ones_",
-    "trunc_normal_",
-    "uniform_",
-    "xavier_normal_",
-    "xavier_uniform_",
-    "zeros_",
-]
+__all__ = ["calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_"]
+__all__ += ["trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+NUMBERS = {  # the parameters after the tensor that are numbers
+    "uniform_": ("a", "b"),
+    "normal_": ("mean", "std"),
+    "trunc_normal_": ("mean", "std", "a", "b"),
+    "constant_": ("val",),
+    "zeros_": (),
+    "ones_": (),
+    **dict.fromkeys(["xavier_uniform_", "xavier_normal_"], ("gain",)),
+    **dict.fromkeys(["kaiming_uniform_", "kaiming_normal_"], ("a",)),
+}
+
+
+def _initialiser(function: Function) -> Function:
+    """The function, which refuses by its own name what is no tensor, and what are no numbers."""
+    who = function.__name__
+
+    @functools.wraps(function)
+    def checked(tensor: Any, *args: Any, **options: Any) -> Any:
+        check_tensors(who, tensor=tensor)
+        numbers = NUMBERS[who]
+        first = [check_number(who, name, value) for name, value in zip(numbers, args, strict=False)]
+        for name in options.keys() & {*numbers}:
+            options[name] = check_number(who, name, options[name])
+        return by_its_name(function)(tensor, *first, *args[len(first) :], **options)
+
+    return checked  # type: ignore[return-value]
 
 
 def _write(tensor: Tensor, values: Array) -> Tensor:
@@ -41,28 +63,34 @@ def _write(tensor: Tensor, values: Array) -> Tensor:
     return tensor
 
 
+@_initialiser
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """x ~ U(a, b)
 
     Shapes: (...) → (...)
-    Raises: RuntimeError for read-only memory.
+    Raises: ValueError unless a ≤ b, both finite; RuntimeError for read-only memory.
     Source: PyTorch's init.uniform_.
     """
+    if not (a <= b and math.isfinite(b - a)):
+        raise ValueError(f"uniform_: from {a} to {b}; give two finite numbers, the lower one first")
     return _write(tensor, as_rng("uniform_", generator).uniform(a, b, tensor.shape))
 
 
+@_initialiser
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
     """x ~ N(mean, std²)
 
     Shapes: (...) → (...)
-    Raises: RuntimeError for read-only memory.
+    Raises: ValueError for a std below 0; RuntimeError for read-only memory.
     Source: PyTorch's init.normal_.
     """
+    std = as_spread("normal_", std)
     return _write(tensor, as_rng("normal_", generator).normal(mean, std, tensor.shape))
 
 
+@_initialiser
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -77,8 +105,10 @@ def trunc_normal_(
     Raises: ValueError unless std > 0 and a < b; RuntimeError for read-only memory.
     Source: PyTorch's init.trunc_normal_. Differs: the distribution is the same, the method another.
     """
-    if not std > 0 or not a < b:
-        raise ValueError(f"trunc_normal_: std is {std}, a {a}, b {b}; make std more than 0 and a less than b")
+    if not (0 < std < math.inf and a < b and math.isfinite(mean)):
+        raise ValueError(
+            f"trunc_normal_: std is {std}, mean {mean}, a {a}, b {b}; make std more than 0 and a less than b"
+        )
     rng = as_rng("trunc_normal_", generator)
     if a <= mean <= b and b - a >= std:  # every third draw falls inside, at least
         values = rng.normal(mean, std, tensor.shape)
@@ -103,6 +133,7 @@ def _in_tail(
     return values
 
 
+@_initialiser
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """x = val
 
@@ -113,6 +144,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     return _write(tensor, np.asarray(val))
 
 
+@_initialiser
 def zeros_(tensor: Tensor) -> Tensor:
     """x = 0
 
@@ -123,6 +155,7 @@ def zeros_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 0.0)
 
 
+@_initialiser
 def ones_(tensor: Tensor) -> Tensor:
     """x = 1
 
@@ -142,6 +175,7 @@ def _fans(who: str, tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
+@_initialiser
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """x ~ U(−a, a), a = gain · √(6 / (fan_in + fan_out)).
 
@@ -153,6 +187,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
     return uniform_(tensor, -bound, bound, generator)
 
 
+@_initialiser
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """x ~ N(0, σ²), σ = gain · √(2 / (fan_in + fan_out)).
 
@@ -172,11 +207,11 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     Raises: ValueError for another nonlinearity.
     Source: PyTorch's init.calculate_gain.
     """
-    slope = 0.01 if param is None else float(param)
+    slope = check_number("calculate_gain", "param", 0.01 if param is None else param)
     leaky = math.sqrt(2.0 / (1.0 + slope * slope))
     gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "leaky_relu": leaky,
              "selu": 0.75}  # fmt: skip
-    if nonlinearity not in gains:
+    if not isinstance(nonlinearity, str) or nonlinearity not in gains:
         raise ValueError(f"calculate_gain: nonlinearity is {nonlinearity!r}; choose among {sorted(gains)}")
     return gains[nonlinearity]
 
@@ -188,6 +223,7 @@ def _kaiming_std(who: str, tensor: Tensor, a: float, mode: str, nonlinearity: st
     return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
 
 
+@_initialiser
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0.0,
@@ -205,6 +241,7 @@ def kaiming_uniform_(
     return uniform_(tensor, -bound, bound, generator)
 
 
+@_initialiser
 def kaiming_normal_(
     tensor: Tensor,
     a: float = 0.0,

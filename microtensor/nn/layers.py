@@ -9,26 +9,20 @@ from typing import Any
 import numpy as np
 
 from microtensor import dtypes, engine
-from microtensor.methods.arguments import check_device
+from microtensor.methods.arguments import as_lengths, check_device
 from microtensor.nn import functional as F
 from microtensor.nn import init
 from microtensor.nn.module import Module, Parameter
 from microtensor.tensor import Tensor
 
-__all__ = [
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "Identity",
-    "LayerNorm",
-    "Linear",
-    "RMSNorm",
-]
+__all__ = ["Dropout", "Embedding", "Flatten", "Identity", "LayerNorm", "Linear", "RMSNorm"]
 
 
-def _parameter(*shape: int, dtype: Any, device: Any) -> Parameter:
-    check_device("device", device)
-    return Parameter(engine.make(np.zeros(shape, dtype or dtypes.default), None, None))
+def _parameter(who: str, *shape: int, dtype: Any, device: Any) -> Parameter:
+    check_device(who, device)
+    lengths = as_lengths(who, (shape,))
+    found = dtypes.default if dtype is None else dtypes.checked(who, dtype)
+    return Parameter(engine.make(np.zeros(lengths, found), None, None))
 
 
 class Linear(Module):
@@ -45,12 +39,12 @@ class Linear(Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = _parameter(out_features, in_features, dtype=dtype, device=device)
+        self.weight = _parameter("Linear", out_features, in_features, dtype=dtype, device=device)
         bound = 1.0 / math.sqrt(in_features) if in_features else 0.0
         init.uniform_(self.weight, -bound, bound)
         self.register_parameter("bias", None)
         if bias:
-            self.bias = _parameter(out_features, dtype=dtype, device=device)
+            self.bias = _parameter("Linear", out_features, dtype=dtype, device=device)
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -84,7 +78,7 @@ class Embedding(Module):
     ) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.weight = _parameter(num_embeddings, embedding_dim, dtype=dtype, device=device)
+        self.weight = _parameter("Embedding", num_embeddings, embedding_dim, dtype=dtype, device=device)
         init.normal_(self.weight)
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
@@ -142,7 +136,7 @@ class LayerNorm(Module):
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps = shape, eps
         for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
-            made = _parameter(*shape, dtype=dtype, device=device) if wanted else None
+            made = _parameter("LayerNorm", *shape, dtype=dtype, device=device) if wanted else None
             self.register_parameter(name, made)
         if elementwise_affine:
             init.ones_(self.weight)
@@ -178,7 +172,7 @@ class RMSNorm(Module):
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         self.register_parameter("weight", None)
         if elementwise_affine:
-            self.weight = init.ones_(_parameter(*shape, dtype=dtype, device=device))
+            self.weight = init.ones_(_parameter("RMSNorm", *shape, dtype=dtype, device=device))
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., *normalized_shape) → the same"""

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.nn.checks import check_broadcast, check_fixed, check_tensors, refuse_integers
+from microtensor.methods.calling import by_its_name
+from microtensor.nn.checks import check_broadcast, check_fixed, check_number, check_tensors, refuse_integers
 from microtensor.nn.pointwise import neg_log_sigmoid
 from microtensor.tensor import Tensor
 
@@ -25,6 +26,7 @@ def _reduce(who: str, losses: Tensor, reduction: str) -> Tensor:
 # --- classes ------------------------------------------------------------------------------------------------
 
 
+@by_its_name
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -51,9 +53,9 @@ def cross_entropy(
     who = "cross_entropy"
     refuse_integers(who, input)
     check_tensors(who, target=target)
-    if not 0.0 <= label_smoothing <= 1.0:
+    smoothing = check_number(who, "label_smoothing", label_smoothing)
+    if not 0.0 <= smoothing <= 1.0:
         raise ValueError(f"{who}: label_smoothing is {label_smoothing}; choose it between 0 and 1")
-    smoothing = float(label_smoothing)
     if target.dtype.kind == "f":
         return _soft_cross_entropy(input, target, weight, reduction, smoothing)
     rows, ids = _class_rows(who, input, target, ignore_index)
@@ -93,6 +95,7 @@ def _soft_cross_entropy(
     return _reduce("cross_entropy", -terms.sum(axis), reduction)
 
 
+@by_its_name
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -120,6 +123,7 @@ def nll_loss(
 
 def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Scores as (N, C) and targets as (N,), checked."""
+    check_number(who, "ignore_index", ignore_index)
     shape, ids = input.array.shape, target.array
     want = shape[:1] * (len(shape) > 1) + shape[2:]
     if not shape or ids.shape != want:
@@ -319,6 +323,7 @@ def _huber(d: Any, delta: float) -> Tensor:
     return ops.where(near, 0.5 * d * d, delta * (far - 0.5 * delta))  # type: ignore[no-any-return]
 
 
+@by_its_name
 def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target · (ln target − input), the divergence of exp(input) from target; 0 · ln 0 is 0.
 

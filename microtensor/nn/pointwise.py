@@ -6,23 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from microtensor import ops
+from microtensor.methods.arguments import as_rng
 from microtensor.nn.checks import check_number, check_tensors, refuse_integers
 from microtensor.random import Generator, draw_seed
 from microtensor.tensor import Tensor
 
-__all__ = [
-    "dropout",
-    "gelu",
-    "leaky_relu",
-    "log_softmax",
-    "logsigmoid",
-    "relu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softplus",
-    "tanh",
-]
+__all__ = ["dropout", "gelu", "leaky_relu", "log_softmax", "logsigmoid", "relu", "sigmoid", "silu"]
+__all__ += ["softmax", "softplus", "tanh"]
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -169,6 +159,7 @@ def dropout(
     if not training or p == 0.0:
         return input
     refuse_integers("dropout", input)
+    as_rng("dropout", generator)  # is it one?
     seed = draw_seed(generator, input.numel())
     return _maybe_in_place(input, inplace, lambda x: ops.dropout(x, p=float(p), seed=seed))
 

@@ -9,22 +9,32 @@ from typing import Any
 import numpy as np
 
 from microtensor import cat, engine, kernels
+from microtensor.methods.calling import by_its_name
+from microtensor.nn.checks import check_number, check_tensors
 from microtensor.place import mark_all_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
 
 
-def _gradients(parameters: Any) -> list[Tensor]:
-    several: Iterable[Tensor] = [parameters] if isinstance(parameters, Tensor) else parameters
-    unique = {id(p): p.grad for p in several}
+def _several(who: str, parameters: Any) -> list[Tensor]:
+    several = (
+        [parameters] if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable) else parameters
+    )
+    found = list(several)
+    check_tensors(who, **{f"parameter {i}": p for i, p in enumerate(found)})
+    return found
+
+
+def _gradients(who: str, parameters: Any) -> list[Tensor]:
+    unique = {id(p): p.grad for p in _several(who, parameters)}
     return [g for g in unique.values() if g is not None]
 
 
 def clip_grad_norm_(
     parameters: Any,
     max_norm: float,
-    norm_type: float = 2.0,
+    norm_type: Any = 2.0,
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
@@ -33,11 +43,16 @@ def clip_grad_norm_(
     norm_type p: (Σ |g|ᵖ)^(1/p), or max |g| for p = ∞. foreach means nothing here.
 
     Shapes: gradients (...) of any shapes → norm ()
-    Raises: RuntimeError if the norm is NaN or infinite and error_if_nonfinite.
+    Raises: RuntimeError if the norm is NaN or infinite and error_if_nonfinite; TypeError for what are no
+    tensors or numbers.
     Source: Pascanu et al. 2013, §3.2. Differs from PyTorch: the sum runs in float64, and gradients whose norm
     is not finite stay as they are (there they become 0 and NaN).
     """
-    gradients, p = _gradients(parameters), float(norm_type)
+    gradients, p = (
+        _gradients("clip_grad_norm_", parameters),
+        check_number("clip_grad_norm_", "norm_type", math.inf if norm_type == "inf" else norm_type),
+    )
+    most = check_number("clip_grad_norm_", "max_norm", max_norm)
     if p == 2.0:
         norm = math.sqrt(sum(kernels.sq_sums([g.array for g in gradients])))
     else:
@@ -46,8 +61,8 @@ def clip_grad_norm_(
     if not math.isfinite(norm):
         if error_if_nonfinite:
             raise RuntimeError(f"clip_grad_norm_: the norm is {norm}; look for the first NaN or inf")
-    elif norm > max_norm:
-        kernels.scale([g.array for g in gradients], float(max_norm) / (norm + 1e-6))
+    elif norm > most:
+        kernels.scale([g.array for g in gradients], most / (norm + 1e-6))
         mark_all_changed(g.version for g in gradients)
     dtype = gradients[0].dtype if gradients else np.float32
     return engine.make(np.asarray(norm, dtype), None, None)  # type: ignore[no-any-return]
@@ -59,9 +74,10 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     Shapes: gradients (...) of any shapes, changed in place
     Source: PyTorch's clip_grad_value_.
     """
-    gradients = _gradients(parameters)
+    gradients = _gradients("clip_grad_value_", parameters)
+    most = check_number("clip_grad_value_", "clip_value", clip_value)
     for g in gradients:
-        np.clip(g.array, -float(clip_value), float(clip_value), out=g.array)
+        np.clip(g.array, -most, most, out=g.array)
     mark_all_changed(g.version for g in gradients)
 
 
@@ -72,7 +88,8 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     Raises: ValueError for no parameters.
     Source: PyTorch's parameters_to_vector.
     """
-    return cat([p.reshape(-1) for p in parameters])
+    several = _several("parameters_to_vector", parameters)
+    return by_its_name(cat, "parameters_to_vector")([p.reshape(-1) for p in several])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
@@ -82,9 +99,11 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     Raises: ValueError if vec has not as many elements as the parameters.
     Source: PyTorch's vector_to_parameters.
     """
-    several = list(parameters)
+    check_tensors("vector_to_parameters", vec=vec)
+    several = _several("vector_to_parameters", parameters)
     total = sum(p.numel() for p in several)
     if vec.shape != (total,):
         raise ValueError(f"vector_to_parameters: vec has shape {vec.shape}; make it ({total},)")
-    for p, piece in zip(several, vec.detach().split([p.numel() for p in several]), strict=True):
+    pieces = vec.detach().split([p.numel() for p in several]) if several else ()
+    for p, piece in zip(several, pieces, strict=True):
         p.data = piece.view_as(p)

@@ -177,7 +177,7 @@ def _with_axes(g: Any, ndim: int) -> Any:
     return reshape(g, shape=(1,) * (ndim - g.ndim) + g.shape) if ndim > g.ndim else g
 
 
-def assign(y: Any, index: Any, value: Any) -> None:
+def assign(y: Any, index: Any, value: Any, who: str = "setitem") -> None:
     """y[index] = value in y's own memory, even if value lies there, too."""
     value = np.array(value) if np.may_share_memory(y, value) else np.asarray(value)
     shape = value.shape
@@ -186,8 +186,9 @@ def assign(y: Any, index: Any, value: Any) -> None:
     try:
         y[_basic(index) if is_basic(index) else index] = value.reshape(shape)
     except (ValueError, IndexError, TypeError) as error:
+        said = "does not fit" if str(error).startswith(("could not broadcast", "shape mismatch")) else error
         raise type(error)(
-            f"setitem: {error} (value {value.shape} into {y.shape}); check the shapes and the index"
+            f"{who}: {said} (value {value.shape} into {y.shape}); check the shapes and the index"
         ) from error
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from microtensor import engine
 from microtensor.engine import Array
+from microtensor.methods.arguments import as_number
 from microtensor.mode import enable_grad, no_grad
 from microtensor.place import mark_changed
 from microtensor.tensor import Tensor
@@ -109,11 +110,10 @@ class Optimizer:
 
     def _check_options(self, group: dict[str, Any]) -> None:
         """Refuse impossible values. NumPy scalars become Python's, because they would widen float32."""
-        for option in ("lr", "eps", "weight_decay", "momentum"):
-            if option in group:
-                group[option] = value = float(group[option])
-                if not value >= 0:
-                    raise ValueError(f"{self._name}: {option} is {value}; make it 0 or more")
+        for option in [o for o in ("lr", "eps", "weight_decay", "momentum") if o in group]:
+            group[option] = value = float(as_number(f"{self._name}.{option}", group[option]))
+            if not value >= 0:
+                raise ValueError(f"{self._name}: {option} is {value}; make it 0 or more")
 
     # --- stepping -------------------------------------------------------------------------------------------
 

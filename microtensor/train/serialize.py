@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -32,8 +33,10 @@ class DamagedFileError(ValueError):
     """A file is not what `save` wrote: cut off, altered, or never one of ours."""
 
 
-def save(obj: Any, path: Path) -> None:
+def save(obj: Any, path: Path | IO[bytes]) -> None:
     """Write tensors, arrays, numbers, strings, bools, None and nested dicts, lists, tuples of them to a file.
+
+    path: its name, or a binary file object such as io.BytesIO(), which is written to where it stands.
 
     A tensor comes back without its gradient; one that stands in several places is stored once. The file
     appears complete or not at all: if writing is broken off, a file that was there before stays as it was.
@@ -50,6 +53,9 @@ def save(obj: Any, path: Path) -> None:
     >>> load(path)
     {'weights': [tensor([1., 1.]), tensor([0., 0.])], 'epoch': 3}
     """
+    if hasattr(path, "write"):
+        path.writelines(_whole(obj))  # type: ignore[union-attr]
+        return
     path = os.fsdecode(path)
     if not path:
         raise ValueError("save: the path is empty; give the name of a file")
@@ -58,9 +64,7 @@ def save(obj: Any, path: Path) -> None:
         raise FileNotFoundError(f"save: there is no folder {folder!r}; create it first")
     if os.path.isdir(path):
         raise IsADirectoryError(f"save: {path!r} is a folder; give the name of a file in it")
-    structure, arrays = _packed(obj)
-    ours = {"version": VERSION, "sha256": _digest(structure, arrays), "structure": structure}
-    replace_file(path, _pieces(arrays, {"microtensor": json.dumps(ours)}))
+    replace_file(path, _whole(obj))
 
 
 def digest(obj: Any) -> str:
@@ -76,6 +80,12 @@ def check_storable(obj: Any) -> None:
 def _packed(obj: Any) -> tuple[str, dict[str, Array]]:
     packer = Packer()
     return json.dumps(packer.pack(obj, ""), ensure_ascii=False, allow_nan=False), packer.arrays
+
+
+def _whole(obj: Any) -> Iterator[bytes | memoryview]:
+    structure, arrays = _packed(obj)
+    ours = {"version": VERSION, "sha256": _digest(structure, arrays), "structure": structure}
+    return _pieces(arrays, {"microtensor": json.dumps(ours)})
 
 
 def _pieces(arrays: Mapping[str, Array], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
@@ -101,9 +111,10 @@ def _pieces(arrays: Mapping[str, Array], metadata: dict[str, str]) -> Iterator[b
         yield little.reshape(-1).view(np.uint8).data
 
 
-def load(path: Path, map_location: Any = None, *, weights_only: bool | None = None) -> Any:
+def load(path: Path | IO[bytes], map_location: Any = None, *, weights_only: bool | None = None) -> Any:
     """What `save` wrote; of any other safetensors file, a dict of its tensors, bfloat16 as float32.
 
+    path: its name, or a binary file object, of which the rest is read.
     map_location: the only device, "cpu". weights_only: True, False and None are the same here, as a file
     holds data and cannot run code.
 
@@ -115,6 +126,8 @@ def load(path: Path, map_location: Any = None, *, weights_only: bool | None = No
     check_device("load", map_location)
     if weights_only not in (None, True, False):
         raise TypeError(f"load: weights_only is {weights_only!r}; give True, False or None")
+    if hasattr(path, "read"):
+        return _load_rest(path)
     path = os.fsdecode(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"load: there is no file {path!r}; check the path")
@@ -137,6 +150,15 @@ def load(path: Path, map_location: Any = None, *, weights_only: bool | None = No
             f"load: the structure of {path!r} was not written by save ({type(error).__name__}: {error}); "
             f"use another copy"
         ) from error
+
+
+def _load_rest(file: Any) -> Any:
+    """What `load` gives of a file object: of a copy on disk, since the library reads files with names."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "copy of the file object")
+        with open(copy, "wb") as out:
+            out.write(file.read())
+        return load(copy)
 
 
 def _read(path: str, file: Any, name: str) -> Array:

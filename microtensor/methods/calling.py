@@ -1,0 +1,52 @@
+"""How functions are called: NumPy's `axis` for `dim`, and errors under the name that was called."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["by_any_spelling", "by_its_name", "rename"]
+
+Kind = TypeVar("Kind", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+SPELLINGS = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def rename(error: Exception, who: str) -> None:
+    """Let an error in the house's form begin with this name: the user looks for what he called."""
+    if not str(error).startswith(("detect_anomaly: ", "view: ")):  # which name what they mean
+        error.args = (re.sub(r"^\w+: ", f"{who}: ", str(error)),)
+
+
+def by_its_name(function: Function, name: str | None = None) -> Function:
+    """The function, whose errors begin with its own name, also if another that it calls raised them."""
+    who = name or function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if options:
+            options = {SPELLINGS.get(name, name): value for name, value in options.items()}
+        try:
+            return function(*args, **options)
+        except (ValueError, TypeError, IndexError, RuntimeError) as error:
+            rename(error, who)
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+def by_any_spelling(others: str = "") -> Callable[[Kind], Kind]:
+    """A class, each method of which that has a dim or is among the others is as `by_its_name` has it."""
+
+    def decorate(kind: Kind) -> Kind:
+        for name, method in list(vars(kind).items()):
+            code = getattr(method, "__code__", None)
+            with_dim = code is not None and "dim" in code.co_varnames[: code.co_argcount]
+            if name in others.split() or (with_dim and not name.startswith("_")):
+                setattr(kind, name, by_its_name(method, name))
+        return kind
+
+    return decorate
