@@ -222,6 +222,19 @@ def test_svg_text_is_one_element_per_line_with_its_length(drawing: viz.Drawing) 
     assert "d×d" not in "".join(k for k in lines if k.startswith("Q"))  # table cells stay apart
 
 
+def test_svg_text_keeps_its_spaces_in_browsers_which_hand_no_such_wish_down() -> None:
+    x = mt.randn(3, requires_grad=True)
+    found = _texts(viz.draw((x * x).sum(), grads=True))
+    lines = ["".join(run.text or "" for run in line) for line in found]
+    kept = [line.get("{http://www.w3.org/XML/1998/namespace}space") for line in found]
+    assert [said != " ".join(said.split()) for said in lines] == [wish == "preserve" for wish in kept]
+    assert any(kept)
+
+
+def _texts(of: viz.Drawing) -> list[ET.Element]:
+    return list(ET.fromstring(of.svg()).iter(f"{SVG}text"))
+
+
 def test_svg_scripts_are_small_and_the_next_run_takes_the_shift_back(drawing: viz.Drawing) -> None:
     for line in ET.fromstring(drawing.svg()).iter(f"{SVG}text"):
         shift = 0.0

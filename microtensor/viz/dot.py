@@ -301,7 +301,7 @@ class _Writer:
             )
         if any(a.kind == "bwd" for a in self.picture.arrows):
             kinds.append(said("◀╌", "gradient", self.theme.gradient))
-            kinds.append(said("┄┄", "kept alive by the tape", self.theme.second))
+            kinds.append(said("·····", "kept alive by the tape", self.theme.second))
         yield self._font("    ").join(kinds)
 
 

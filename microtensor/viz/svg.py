@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from typing import Any
 
-from microtensor.viz.style import to_dark
+from microtensor.viz.style import FONT, to_dark
 
 __all__ = ["SVG", "dress", "finish"]
 
@@ -30,6 +30,7 @@ def finish(text: str, layout: dict[str, Any], *, dot: str, theme: str, about: li
     widths = _widths(layout)
     for parent in list(root.iter()):
         _join_runs(parent, widths)
+    root.set("font-family", FONT)  # here, not at every text: a sixth of the file
     graph = next((e for e in root if _tag(e) == "g"), root)
     name = next((e.text for e in graph if _tag(e) == "title"), None) or "graph"
     _own_ids(root, scope)
@@ -119,7 +120,8 @@ def _end(line: list[_Run]) -> float:
 def _as_one(parent: ET.Element, line: list[_Run]) -> None:
     first = line[0]
     text = ET.Element(f"{{{SVG}}}text", {"x": f"{first.left:g}", "y": f"{first.y:g}"})
-    text.set(f"{{{XML}}}space", "preserve")
+    if (said := "".join(run.text for run in line)) != " ".join(said.split()):
+        text.set(f"{{{XML}}}space", "preserve")  # here: browsers do not hand it down
     if (length := _end(line) - first.left) > 0:  # without it a wide font leaves the box
         text.set("textLength", f"{length:.2f}")
         text.set("lengthAdjust", "spacingAndGlyphs")
@@ -136,7 +138,7 @@ def _as_one(parent: ET.Element, line: list[_Run]) -> None:
 def _tspan(run: _Run, dy: float) -> ET.Element:
     script = run.element.get("baseline-shift") is not None
     span = ET.Element(f"{{{SVG}}}tspan")
-    for key in ("font-family", "font-weight", "font-style", "fill", "text-decoration"):
+    for key in ("font-weight", "font-style", "fill", "text-decoration"):
         if (value := run.element.get(key)) is not None:
             span.set(key, value)
     span.set("font-size", f"{run.size * (SCRIPT_SIZE if script else 1):g}")
