@@ -15,9 +15,9 @@ from microtensor import nn, optim, train
 from models import scaled_dot_product_attention
 
 steps = 60 if os.environ.get("LESSON_SMOKE") == "1" or "--smoke" in sys.argv else 300
+mt.manual_seed(0)
 out = Path(os.environ.get("LESSON_OUT", "lessons_out"))
 out.mkdir(parents=True, exist_ok=True)
-mt.manual_seed(0)
 
 # %% [markdown]
 # Attention looks things up, softly. A query $q$ is compared with all keys; softmax turns the scores into

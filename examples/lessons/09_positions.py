@@ -14,9 +14,9 @@ import microtensor as mt
 from microtensor import viz
 from models import MultiHeadAttention, scaled_dot_product_attention, sinusoidal_encoding
 
+mt.manual_seed(0)
 out = Path(os.environ.get("LESSON_OUT", "lessons_out"))
 out.mkdir(parents=True, exist_ok=True)
-mt.manual_seed(0)
 
 # %% [markdown]
 # Shuffle the tokens, $x \mapsto Px$, and the outputs of self-attention $f$ are shuffled likewise:

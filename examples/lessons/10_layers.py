@@ -6,6 +6,7 @@
 
 # %%
 import os
+import sys
 from pathlib import Path
 
 import microtensor as mt
@@ -13,10 +14,10 @@ import microtensor.nn.functional as F
 from microtensor import nn, optim, train
 from models import DecoderLayer, Encoder, EncoderLayer, causal_mask
 
+mt.manual_seed(0)
 out = Path(os.environ.get("LESSON_OUT", "lessons_out"))
 out.mkdir(parents=True, exist_ok=True)
-smoke = os.environ.get("LESSON_SMOKE") == "1"
-mt.manual_seed(0)
+smoke = os.environ.get("LESSON_SMOKE") == "1" or "--smoke" in sys.argv
 
 # %% [markdown]
 # Each sub-layer $f$ *adds* to what came in (the residual), and LayerNorm gives each token's vector mean 0 and

@@ -14,9 +14,9 @@ from microtensor import nn, viz
 from microtensor.testing import check_causal
 from models import MultiHeadAttention, causal_mask, combine_masks, explain_mask, padding_mask
 
+mt.manual_seed(0)
 out = Path(os.environ.get("LESSON_OUT", "lessons_out"))
 out.mkdir(parents=True, exist_ok=True)
-mt.manual_seed(0)
 
 # %% [markdown]
 # A mask $M$ has a row for each query $t$ and a column for each key $s$: $M_{ts}$ is True where $t$ may attend

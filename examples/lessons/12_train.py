@@ -6,6 +6,7 @@
 
 # %%
 import os
+import sys
 from pathlib import Path
 
 import microtensor as mt
@@ -14,11 +15,11 @@ from microtensor import optim, train, viz
 from microtensor.data import BOS, EOS, PAD, DataLoader, PairBatches, StringTask
 from models import Transformer, TransformerConfig, exact_match, looked_at
 
+mt.manual_seed(0)
 out = Path(os.environ.get("LESSON_OUT", "lessons_out"))
 out.mkdir(parents=True, exist_ok=True)
-smoke = os.environ.get("LESSON_SMOKE") == "1"
+smoke = os.environ.get("LESSON_SMOKE") == "1" or "--smoke" in sys.argv
 steps, n_test = (40, 50) if smoke else (800, 500)
-mt.manual_seed(0)
 
 # %% [markdown]
 # The task: read 4 to 12 digits and write them backwards. Test pairs are drawn before anything else and never

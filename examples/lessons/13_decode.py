@@ -8,6 +8,7 @@
 import itertools
 import math
 import os
+import sys
 from pathlib import Path
 
 import microtensor as mt
@@ -16,8 +17,8 @@ from models import GPT, GPTConfig, beam_search, generate, greedy_decode
 
 out = Path(os.environ.get("LESSON_OUT", "lessons_out"))
 out.mkdir(parents=True, exist_ok=True)
-smoke = os.environ.get("LESSON_SMOKE") == "1"
 mt.manual_seed(0)
+smoke = os.environ.get("LESSON_SMOKE") == "1" or "--smoke" in sys.argv
 
 # %% [markdown]
 # A language model gives $p(y_t \mid y_{<t})$, and a text has the probability

@@ -6,16 +6,16 @@
 
 # %%
 import os
+import sys
 from pathlib import Path
 
 import microtensor as mt
-import microtensor.nn.functional as F
 from microtensor import nn, optim, viz
 from models import MultiHeadAttention
 
 out = Path(os.environ.get("LESSON_OUT", "lessons_out"))
 out.mkdir(parents=True, exist_ok=True)
-smoke = os.environ.get("LESSON_SMOKE") == "1"
+smoke = os.environ.get("LESSON_SMOKE") == "1" or "--smoke" in sys.argv
 mt.manual_seed(0)
 V, T, C, H, half, steps = 32, 32, 64, 4, 16, 20 if smoke else 600
 
@@ -49,7 +49,7 @@ def repeated(periods):
 
 def losses(ids):
     """(B, T − 1): of each token but the first."""
-    return F.cross_entropy(model(ids[:, :-1])[0].transpose(1, 2), ids[:, 1:], reduction="none")
+    return nn.functional.cross_entropy(model(ids[:, :-1])[0].transpose(1, 2), ids[:, 1:], reduction="none")
 
 
 # %%

@@ -13,9 +13,9 @@ import microtensor as mt
 from microtensor import viz
 from models import MultiHeadAttention, Transformer, TransformerConfig, causal_mask
 
+mt.manual_seed(0)
 out = Path(os.environ.get("LESSON_OUT", "lessons_out"))
 out.mkdir(parents=True, exist_ok=True)
-mt.manual_seed(0)
 
 # %% [markdown]
 # Nobody draws these pictures: `viz.draw` reads the tape. `equations` has a node for each line of the paper,

@@ -35,7 +35,7 @@ def run_notebook(path: Path, folder: Path) -> bool:
     notebook, failed = jupytext.read(path), None
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     try:
-        NotebookClient(notebook, timeout=None).execute()
+        NotebookClient(notebook, timeout=None, extra_arguments=["--log-level=ERROR"]).execute()
     except CellExecutionError as error:
         failed = error
     target = folder / f"{path.stem}.ipynb"
