@@ -77,9 +77,8 @@ def explaining(what: str, cure: str) -> Iterator[None]:
 
 def write(who: str, path: str | os.PathLike[str], data: bytes) -> None:
     """A file that a user asked for by name, in its place in one step."""
-    name = os.fspath(path)
-    with explaining(f"{who}: {name!r} could not be written", "give a name in a folder that exists"):
-        replace_file(name, [data])
+    with explaining(f"{who}: {str(path)!r} could not be written", "give a name in a folder that exists"):
+        replace_file(os.fspath(path), [data])
 
 
 def sweep(folder: str) -> None:

@@ -156,8 +156,7 @@ def _load_rest(file: Any) -> Any:
     """What `load` gives of a file object: of a copy on disk, since the library reads files with names."""
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, "copy of the file object")
-        with open(copy, "wb") as out:
-            out.write(file.read())
+        replace_file(copy, [file.read()])
         return load(copy)
 
 
