@@ -158,10 +158,10 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Each tensor broadcast to the shape of all, without a copy.
 
     Shapes: what broadcasts → for each the broadcast one
-    Raises: ValueError for shapes that do not broadcast, and for no tensors; TypeError for what is none.
+    Raises: ValueError for shapes that do not broadcast; TypeError for what is no tensor.
     Source: torch.broadcast_tensors.
     """
-    xs = _list("broadcast_tensors", tensors)
+    xs = _list("broadcast_tensors", tensors) if tensors else []
     shape = broadcast("broadcast_tensors", *(x.shape for x in xs))
     return tuple(x.expand(shape) for x in xs)
 
