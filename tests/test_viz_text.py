@@ -8,11 +8,13 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import microtensor as mt
-from microtensor import viz
+import models
+from microtensor import nn, viz
 from microtensor.viz import style, symbols
 from microtensor.viz.render import render
 
@@ -90,6 +92,69 @@ def test_every_label_of_an_attention_layer_is_xml() -> None:
         for text in labels(dot):
             ET.fromstring(f"<L>{text}</L>")
         assert not re.search(r"\b(size|ratio)=", dot)
+
+
+def layers() -> dict[str, tuple[Any, ...]]:
+    """Every layer and model, with its inputs."""
+    x, ids = mt.randn(2, 5, 8, requires_grad=True), mt.randint(3, 9, (2, 5))
+    share = mt.rand(2, 5, 8).requires_grad_()
+    rows = mt.randn(5, 8, requires_grad=True), mt.arange(5)
+    losses = {f"{name}Loss": (x, mt.randn(2, 5, 8)) for name in ("Huber", "L1", "MSE", "SmoothL1")}
+    losses |= {"BCELoss": (share, mt.rand(2, 5, 8)), "BCEWithLogitsLoss": (x, mt.rand(2, 5, 8))}
+    losses |= {"KLDivLoss": (share, mt.rand(2, 5, 8)), "CrossEntropyLoss": rows, "NLLLoss": rows}
+    plain = ("GELU", "Flatten", "LeakyReLU", "LogSigmoid", "ReLU", "SiLU", "Sigmoid", "Softplus", "Tanh")
+    made = {name: (getattr(nn, name)(), x) for name in plain}
+    made |= {name: (getattr(nn, name)(), *given) for name, given in losses.items()}
+    made |= {
+        "LogSoftmax": (nn.LogSoftmax(-1), x),
+        "Softmax": (nn.Softmax(-1), x),
+        "Dropout": (nn.Dropout(), x),
+    }
+    made |= {"LayerNorm": (nn.LayerNorm(8), x), "RMSNorm": (nn.RMSNorm(8), x), "Linear": (nn.Linear(8, 3), x)}
+    made |= {
+        "Embedding": (nn.Embedding(9, 4), ids),
+        "Sequential": (nn.Sequential(nn.Linear(8, 3), nn.ReLU()), x),
+    }
+    made |= {"FeedForward": (models.FeedForward(8, 16), x), "Encoder": (models.Encoder(2, 8, 2, 16), x)}
+    made |= {
+        "Decoder": (models.Decoder(2, 8, 2, 16), x, x),
+        "DecoderLayer": (models.DecoderLayer(8, 2, 16), x, x),
+    }
+    made |= {"EncoderLayer": (models.EncoderLayer(8, 2, 16), x, models.causal_mask(5))}
+    made |= {
+        "MultiHeadAttention": (models.MultiHeadAttention(8, 2, dropout=0.1), x, x, x, models.causal_mask(5))
+    }
+    made |= {"PositionalEncoding": (models.PositionalEncoding(8, kind="learned"), x)}
+    made |= {"GPT": (models.GPT(models.GPTConfig(8, 16, 2, 2, 8)), ids)}
+    small = {"n_encoder_layers": 2, "n_decoder_layers": 2, "d_ff": 16, "max_len": 9}
+    made |= {"Transformer": (models.Transformer(models.TransformerConfig(9, 9, 8, 2, **small)), ids, ids)}
+    return made
+
+
+# What computes nothing, and what reads texts and is made of the layers above.
+NO_LAYERS = {"Identity", "Module", "ModuleDict", "ModuleList", "ParameterList", "TextEncoder"}
+
+
+def test_every_layer_is_drawn_above() -> None:
+    found = {
+        n
+        for m in (nn, models)
+        for n in m.__all__
+        if isinstance(c := getattr(m, n), type) and issubclass(c, nn.Module)
+    }
+    assert found - NO_LAYERS == layers().keys()
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+@pytest.mark.parametrize("name", layers())
+def test_no_label_of_a_layer_breaks_a_drawing(name: str, level: str) -> None:
+    drawn = layers()[name]
+    if level == "heads" and not hasattr(drawn[0], "forward_per_head"):
+        return
+    dot = viz.draw(*drawn, level=level).dot
+    for text in labels(dot):
+        ET.fromstring(f"<L>{text}</L>")
+    render(dot, "svg")  # raises where Graphviz cannot read it
 
 
 # --- to_dot -----------------------------------------------------------------------------------------------

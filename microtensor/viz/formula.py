@@ -103,6 +103,7 @@ class Printer:
 
     def __init__(self, names: Mapping[str, Any], *, html: bool) -> None:
         self.names, self.html = names, html
+        self._text = symbols.escape if html else str  # signs and numbers
 
     def print(self, text: str) -> str:
         """The formula in symbols, with its left side."""
@@ -140,7 +141,9 @@ class Printer:
             if isinstance(value, Formula):
                 return self._print(parse(value.text)[1])
             if not isinstance(value, str):
-                return number(value), SIGN if isinstance(value, int | float) and value < 0 else ATOM
+                return self._text(number(value)), SIGN if isinstance(
+                    value, int | float
+                ) and value < 0 else ATOM
             if value.endswith(".mT"):
                 return self._transposed(self.symbol(value[:-3])), ATOM
             return self.symbol(value), ATOM
@@ -154,7 +157,7 @@ class Printer:
         return self.symbol(_written(name)), ATOM
 
     def _constant(self, tree: ast.Constant) -> tuple[str, int]:
-        return number(tree.value), ATOM
+        return self._text(number(tree.value)), ATOM
 
     def _tuple(self, tree: ast.Tuple) -> tuple[str, int]:
         return f"({', '.join(self._print(e)[0] for e in tree.elts)})", ATOM
@@ -175,7 +178,7 @@ class Printer:
         return self._inside(tree.left, binds) + between + self._inside(tree.right, binds + 1), binds
 
     def _compare(self, tree: ast.Compare) -> tuple[str, int]:
-        sign = COMPARISONS[type(tree.ops[0])]
+        sign = self._text(COMPARISONS[type(tree.ops[0])])
         return f"{self._inside(tree.left, SUM)} {sign} {self._inside(tree.comparators[0], SUM)}", LOOSE
 
     def _attribute(self, tree: ast.Attribute) -> tuple[str, int]:
