@@ -75,6 +75,8 @@ class CausalSelfAttention(nn.Module):
         else:  # nothing is recorded, so NumPy's views do
             q, k, v = map(mt.from_numpy, qkv.array.transpose(2, 0, 3, 1, 4))
             k, v = cache.extend(layer, k, v)  # (B, H, S, D)
+        for symbol, part in zip("QKV", (q, k, v), strict=True):
+            viz.tag(part, symbol, axes="B h n d_k")
         p = self.dropout if self.training else 0.0
         if viz.opens_fused():
             y, _ = scaled_dot_product_attention(q, k, v, causal_mask(T), p)
@@ -85,6 +87,7 @@ class CausalSelfAttention(nn.Module):
             y = F.scaled_dot_product_attention(q, k, v, mask, p)
         with viz.fold("concat", *CONCAT, lane="O", H=y):
             y = y.transpose(1, 2).reshape(B, T, C)  # (B, T, C)
+        viz.tag(y, "C", axes="B n d")
         return F.dropout(self.c_proj(y), self.dropout, self.training)
 
 

@@ -12,7 +12,7 @@ from check_layout import problems
 from test_viz_render import ROOT, load_tool
 
 import microtensor as mt
-from microtensor import nn, viz
+from microtensor import cost, nn, viz
 from microtensor.viz.depth import prefixes
 from microtensor.viz.formula import two_digits
 from models import GPT, DecoderLayer, Encoder, EncoderLayer, GPTConfig, Transformer, TransformerConfig
@@ -86,6 +86,36 @@ def test_layout_holds_for_whole_models(make: Any, options: dict[str, Any]) -> No
     assert [f for f in faults if "label of cluster" not in f] == []  # titles stand where dot has room
 
 
+def test_no_line_reads_a_tensor_without_a_name() -> None:
+    for level in ("equations", "tape"):
+        about = viz.draw(*gpt(), level=level).about
+        assert next(line for line in about if "c_proj.weight" in line).split("= ")[1].startswith("C c_proj")
+
+    x = leaf(2, 3)
+    with viz.recording():
+        with viz.fold("double", "Z = X + X", X=x):
+            z = x + x
+        assert viz.draw(z.exp()).about == ["z_1 = x + x", "y = exp(z_1)"]
+
+
+def test_the_causal_mask_of_the_fused_attention_is_said() -> None:
+    drawing = viz.draw(*gpt(), level="tape")
+    assert any("softmax(causal(Q Kᵀ" in line for line in drawing.about)
+    without = viz.draw(nn.functional.scaled_dot_product_attention(leaf(2, 3), leaf(2, 3), leaf(2, 3)))
+    assert "softmax(x_1 x_2ᵀ" in without.about[0]
+    assert "causal" not in without.dot
+
+
+@pytest.mark.parametrize("make", [gpt, transformer])
+def test_bytes_that_are_kept_are_those_of_the_shape_beside_them(make: Any) -> None:
+    dot = viz.draw(*make(), level="tape", shapes="numeric").dot
+    rows = re.findall(r'>(scalar|\([\d, ]*\))</FONT></TD><TD WIDTH="\d+" ALIGN="RIGHT"><[^>]*>([^<]*)<', dot)
+    assert len(rows) > 10
+    for shape, size in rows:
+        count = int(np.prod([int(n) for n in re.findall(r"\d+", shape)]))
+        assert size in {cost.readable(count * width, "B") for width in (1, 4, 8)}, (shape, size)
+
+
 # --- depth --------------------------------------------------------------------------------------------------
 
 
@@ -116,6 +146,11 @@ def test_a_module_that_runs_in_two_goes_is_two_nodes() -> None:
         "X = SubLayer(x)", "Y = MultiHeadAttention(X)", "z_1 = SubLayer(Y, x)",
         "z_2 = SubLayer(z_1)", "z_3 = FeedForward(z_2)", "y = SubLayer(z_3, z_1)",
     ]  # fmt: skip
+
+
+def test_a_module_inside_a_line_of_the_paper_is_no_node_of_its_own() -> None:
+    about = viz.draw(DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 7, 16), depth=2).about
+    assert [line.split(" = ")[1] for line in about if "Linear(" in line] == ["Linear(z_5)", "Linear(z_7)"]
 
 
 def test_a_module_that_runs_twice_is_two_nodes() -> None:

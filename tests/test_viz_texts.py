@@ -124,17 +124,17 @@ def _targets(logits: Any, target: Any, params: dict[str, Any]) -> dict[str, Any]
 
 
 def _attention(args: Any, params: dict[str, Any]) -> dict[str, Any]:
-    def weights(q: Any, k: Any, mask: Any = None) -> Any:
-        s = q @ k.mT * params["scale"]
-        if mask is not None:
-            s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
-        if params["causal"]:
-            s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
-        return formula.FUNCTIONS["softmax"](s)
+    def masked(s: Any, mask: Any) -> Any:
+        if mask is None:
+            return s
+        return np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
+
+    def causal(s: Any) -> Any:
+        return np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf) if params["causal"] else s
 
     p, shape = params["dropout_p"], (*args[0].shape[:-1], args[1].shape[-2])
     keep = kernels.attention_keeps(shape, p, params["seed"]) if p else np.ones(shape, bool)
-    return {"weights": weights, "drop": lambda x: np.where(keep, x, 0) / (1 - p)}
+    return {"masked": masked, "causal": causal, "drop": lambda x: np.where(keep, x, 0) / (1 - p)}
 
 
 def _to(shape: tuple[int, ...], g: Any) -> Any:

@@ -6,7 +6,8 @@ written downwards, with their heads at the tail, so that both columns have equal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 from microtensor import cost
 from microtensor.listing import kept_arrays
@@ -66,21 +67,24 @@ class _Columns:
         self.total = 0
         arrays = kept_arrays([n.value for n in nodes], watched=painter.graph.watched)
         for node, kept in zip(nodes, arrays, strict=True):
-            for name, array, buffer in kept:
+            for name, _, buffer in kept:
                 self.total += buffer.nbytes
-                row = (*self._named(node, name, array.shape), buffer.nbytes)
+                row = (*self._named(node, name, buffer), buffer.nbytes)
                 found.setdefault(painter.folded.of[node], []).append(row)
         return found
 
-    def _named(self, node: Node, name: str, shape: tuple[int, ...]) -> tuple[str, str]:
+    def _named(self, node: Node, name: str, buffer: Any) -> tuple[str, str]:
         """What is kept, and its shape: by its symbol, or that of what it is a view of, or what made it."""
         names, shapes = self.painter.names, self.painter.shapes
         source = node if name == "y" else dict(node.arguments).get(name)
         if not isinstance(source, Node):
-            return symbols.html(name), str(shape)
-        while source.op is not None and source.op.view and names.of(source) is None:
+            return symbols.html(name), str(buffer.shape)
+        while source.op is not None and source.op.view:  # a part keeps the whole alive
+            if names.of(source) is not None and math.prod(source.shape or ()) == buffer.size:
+                break
             source = source.parents[0]
-        return names.short(source), shapes.html(source) or str(shape)
+        whole = math.prod(source.shape or ()) == buffer.size
+        return names.short(source), (shapes.html(source) if whole else "") or str(buffer.shape)
 
     def _row(self, group: Group, kept: list[tuple[str, str, int]]) -> None:
         painter = self.painter

@@ -5,6 +5,7 @@ Depth counts names in a module's path; the numbers of a list do not count, so th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from microtensor.viz.record import Span
@@ -31,7 +32,8 @@ def collapse(graph: Graph, depth: int | None) -> dict[Node, Span]:
 
 def module_span(node: Node, depth: int) -> Span | None:
     """A span for the module at that depth around a node, if there is one."""
-    path = next((s.path for s in reversed(node.spans) if s.kind == "module"), "")
+    around = itertools.takewhile(lambda span: span.kind != "fold", node.spans)  # a line stays one node
+    path = next((s.path for s in reversed(list(around)) if s.kind == "module"), "")
     path = next(iter(prefixes(path)[depth - 1 : depth]), "")
     title = next((s.title for s in node.spans if s.kind == "module" and s.path == path and s.title), path)
     last = path.rsplit(".", 1)[-1]

@@ -35,7 +35,7 @@ class Names:
         waiting: dict[str, list[Node]] = {}
         for group in self.folded.groups:
             node = group.last
-            if self._known(self.folded.ends.get(node, node)) is None and self._needs_name(node, group):
+            if self._known(self.folded.ends.get(node, node)) is None and self._needs_name(node):
                 waiting.setdefault(STEMS[node.kind], []).append(node)
         made = {}
         for stem, nodes in waiting.items():
@@ -45,9 +45,9 @@ class Names:
             made[self.folded.stands.get(self.graph.output, self.graph.output)] = "y"
         return made
 
-    def _needs_name(self, node: Node, group: Group) -> bool:
-        """Leaves do, and at levels of lines what neither a fold nor a tag has named."""
-        return node.op is None or (self.by_line and (group.span is None or group.span.kind != "fold"))
+    def _needs_name(self, node: Node) -> bool:
+        """Leaves do, and at levels of lines what no tag has named."""
+        return node.op is None or self.by_line
 
     def _known(self, node: Node) -> str | None:
         if node.given is not None:
@@ -96,8 +96,13 @@ class Names:
             )
         if "index" in node.params:
             values["index"] = formula.indices(node.params["index"])
-        if node.params.get("dropout_p") == 0:
-            values["drop"] = None
+        if "dropout_p" in node.params:  # of attention: None for what it does without, else its word stays
+            used = {
+                "drop": node.params["dropout_p"],
+                "causal": values.pop("causal"),
+                "masked": values["mask"],
+            }
+            values |= {word: None for word, value in used.items() if not value}
         values = {k: self._constant(node, v) if isinstance(v, float) else v for k, v in values.items()}
         return {**values, "y": self._in_formula(node, stored=True) or "y"}
 
