@@ -29,7 +29,7 @@ nitpick_ignore_regex = [
     # types of signatures that are Python's, NumPy's or our own rooms': they have no page here
     ("py:.*", r"(?!microtensor\.|models\.).*"),
     ("py:class", r"microtensor\.\w+\..*"),
-    ("myst", r".*/tests/.*"),  # README's link to a page of others: its text stays
+    ("myst", r".*/(tests|examples)/.*"),  # README's links to pages of others: their text stays
 ]
 myst_heading_anchors = 3
 
