@@ -16,6 +16,7 @@ float32, float64 = np.dtype(np.float32), np.dtype(np.float64)
 int64, int32, uint8, boolean = (np.dtype(t) for t in (np.int64, np.int32, np.uint8, np.bool_))
 
 KNOWN = (float32, float64, int64, int32, uint8, boolean)
+NARROW = "keep constants Python scalars (math.sqrt, not np.sqrt), which do not widen float32"
 
 default = float32  # what Python floats become; set_default_dtype changes it
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # bool < integer < float: a lower kind never widens a higher one

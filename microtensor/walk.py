@@ -16,6 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from microtensor import engine
+from microtensor.dtypes import NARROW
 from microtensor.engine import Entry
 from microtensor.mode import mode
 from microtensor.pieces import Pieces
@@ -207,10 +208,10 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
         gradients = vjp(g, *saved, **params) if params else vjp(g, *saved)
     except Exception as error:
         error.add_note(f"in the backward of {entry!r}")
-        if create_graph and isinstance(error, TypeError):
+        if create_graph or isinstance(error, AttributeError):
             error.add_note(
-                "it is differentiated on tensors: write its VJP in operators and functions of ops "
-                "(microtensor.ops.exp for np.exp)"
+                "its VJP is called on arrays, and on tensors to be differentiated: write it in operators and "
+                "functions of ops (microtensor.ops.where for np.where), without numpy() and detach()"
             )
         raise
     if not isinstance(gradients, tuple) or len(gradients) != len(entry.inputs):
@@ -282,8 +283,7 @@ def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
         g = np.asarray(g) if ours else g  # NumPy turns 0-d sums into scalars
     if g.dtype != node.dtype:
         raise RuntimeError(
-            f"{entry.op.name}.vjp: gave a {g.dtype} gradient for a {node.dtype} input; keep constants Python "
-            f"scalars (math.sqrt, not np.sqrt), which do not widen float32"
+            f"{entry.op.name}.vjp: gave a {g.dtype} gradient for a {node.dtype} input; {NARROW}"
         )
     return g, ours
 

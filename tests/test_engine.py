@@ -816,7 +816,7 @@ def test_a_forward_that_calls_ops_on_tensors_works(declare):
 
 
 def test_a_users_op_is_declared_exactly_like_ours(declare, rng):
-    @declare("swish", samples=lambda rng: iter([((rng.normal(size=(2, 3)),), {"beta": 0.7})]))
+    @declare("swish", floats=True, samples=lambda rng: iter([((rng.normal(size=(2, 3)),), {"beta": 0.7})]))
     def swish(x, *, beta=1.0):
         """y = x · σ(βx)          gradient: g · (σ + βx · σ(1 − σ))"""
         return x / (1.0 + np.exp(-beta * x))

@@ -346,6 +346,10 @@ def _in_place(g, a, out):
     return (np.multiply(g, a, out=out),) if isinstance(g, np.ndarray) else (g * a,)
 
 
+def _through(f):
+    return lambda g, x: (g * 2.0 * f(x),)
+
+
 def _random(x):
     _random.calls += 1
     return x * _random.calls
@@ -370,7 +374,25 @@ HOSTILE = {  # forward, VJP, options, what is said
         lambda x: x * np.float64(2.0),
         lambda g: (g * 2.0,),
         {},
-        "float32 inputs gave float64 in the forward",
+        "float32 inputs gave float64 in the forward; keep constants Python scalars",
+    ),
+    "integers widen": (
+        np.exp,
+        lambda g, y: (g * y,),
+        {},
+        "int64 inputs gave float64; declare the op with floats=True",
+    ),
+    "g is forgotten": (
+        lambda x: x * x,
+        lambda g, x: (2.0 * x,),
+        {},
+        "linear in g.*multiply the gradient of input 0 by g, once: 6 of 6 entries",
+    ),
+    "g is added": (
+        lambda x: x * x,
+        lambda g, x: (2.0 * x + g,),
+        {},
+        "multiply the gradient of input 0 by g, once",
     ),
     "VJP writes into g": (
         np.exp,
@@ -385,6 +407,12 @@ HOSTILE = {  # forward, VJP, options, what is said
         lambda g: (g * 2.0,),
         {},
         "the forward changed input 0",
+    ),
+    "forward writes, and differently each time": (
+        lambda x: np.add(x, 1.0, out=x) * 1.0,
+        lambda g: (g * 1.0,),
+        {},
+        "the forward changed input 0; make a new array",
     ),
     "residuals without composite": (
         lambda x: (x * x, (2.0 * x,)),
@@ -402,8 +430,23 @@ HOSTILE = {  # forward, VJP, options, what is said
         lambda x: x,
         lambda g: (g,),
         {"samples": lambda rng: iter([])},
-        r"samples of .* are empty; yield at least one \(args, params\)",
+        r"samples of .* are empty, .* at least one \(args, params\), as in: yield \(x,\), {}",
     ),
+    **{
+        f"samples that {name}": (
+            lambda x: x * 2.0,
+            lambda g: (g * 2.0,),
+            {"samples": wrong},
+            "not pairs of a",
+        )
+        for name, wrong in {
+            "are returned": lambda rng: ((rng.normal(size=3),), {}),
+            "are an array": lambda rng: rng.normal(size=3),
+            "are nothing": lambda rng: None,
+            "have no parameters": lambda rng: [(rng.normal(size=3),)],
+            "have no tuple": lambda rng: [(rng.normal(size=3), {})],
+        }.items()
+    },
     "integer samples": (
         lambda x: x,
         lambda g: (g,),
@@ -413,7 +456,7 @@ HOSTILE = {  # forward, VJP, options, what is said
     "samples of no elements": (
         lambda x: x * 2.0,
         lambda g: (g * 2.0,),
-        {"samples": lambda rng: iter([((np.zeros((0, 3)),), {})])},
+        {"samples": lambda rng: iter([((np.zeros((0, 3)),), {})]), "floats": True},
         "made wrong by 1 % passes every sample; add a sample",
     ),
     "two gradients for one input": (
@@ -426,8 +469,23 @@ HOSTILE = {  # forward, VJP, options, what is said
         np.exp,
         lambda g, y: (np.multiply(g, y),),
         {},
-        "second derivative.*on tensors: write its VJP in operators and functions of ops",
+        "second derivative.*on tensors to be differentiated: write it in operators and functions of ops",
     ),
+    **{
+        f"{name} in the VJP": (
+            np.square,
+            _through(f),
+            {},
+            "on tensors to be differentiated: write it in operators and functions of ops",
+        )
+        for name, f in {
+            "np.where": lambda x: np.where(x > 0, x, x),
+            "np.asarray": np.asarray,
+            "np.vectorize": lambda x: np.vectorize(float)(x),
+            "detach().numpy()": lambda x: x.detach().numpy(),
+            "astype": lambda x: x.astype(x.dtype),
+        }.items()
+    },
     "random": (_random, lambda g: (g,), {}, "two calls gave two results; broken too: gradient"),
     "no VJP": (lambda x: x * 2.0, None, {}, r"has no gradient; give it one with @hostile\.vjp"),
 }
@@ -449,7 +507,7 @@ def test_check_op_leads_to_the_fault_of_a_hostile_op(declare, name):
 
 
 def test_check_op_passes_what_is_right(declare):
-    @declare("right", samples=_one)
+    @declare("right", samples=_one, floats=True)
     def right(x):
         """y = eˣ          gradient: g · y"""
         return np.exp(x)

@@ -96,7 +96,7 @@ def sum_vjp(g, x_shape, *, axis, keepdims):
     return (expand(restore(g, x_shape, axis), shape=x_shape),)
 
 
-@op("mean", samples=reductions)
+@op("mean", floats=True, samples=reductions)
 def mean(x, *, axis, keepdims):
     """y = mean(x); over the axes, NaN of none          gradient: expand(g) / count(x)"""
     return np.true_divide(_total(x, axis, keepdims), count(x.shape, axis))

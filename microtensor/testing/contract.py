@@ -5,12 +5,13 @@ Everything is checked in float64; a claim about float32 is a claim about dtypes,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from microtensor import dtypes
 from microtensor.engine import Array, Op
 from microtensor.mode import composites
 from microtensor.tensor import Tensor, as_tensor
@@ -25,13 +26,14 @@ class _Sample:
 
     def __init__(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> None:
         self.op, self.params = op, params
-        self.args = tuple(np.asarray(a) if isinstance(a, np.generic) else a for a in args)
-        self.floats = [
-            i for i, a in enumerate(self.args) if isinstance(a, np.ndarray) and a.dtype.kind == "f"
-        ]
+        self.args = tuple(np.array(a) if isinstance(a, np.ndarray | np.generic) else a for a in args)
+        arrays = {i: a for i, a in enumerate(self.args) if isinstance(a, np.ndarray)}
+        self.floats = [i for i, a in arrays.items() if a.dtype.kind == "f"]
+        for a in arrays.values():
+            a.flags.writeable = False  # who writes into an input fails
 
     def tensors(self, args: Sequence[Any] | None = None, only: int | None = None) -> list[Any]:
-        """Arrays as tensors; the floating ones (or the one numbered `only`) require a gradient."""
+        """Arrays as tensors; the floating ones (or the one numbered `only`; −1: none) require a gradient."""
         made: list[Any] = []
         for i, a in enumerate(self.args if args is None else args):
             wants = i in self.floats and only in (None, i)
@@ -62,25 +64,17 @@ def check_op(op: Op, seed: int = 0) -> None:
     """The op contract, on every sample of the op; an AssertionError names claim, call and numbers.
 
     The value is finite and the same at every call; forward and VJP write into nothing that they were given,
-    and the VJP gives a gradient for each input, of its shape. The gradient equals
-    central differences, so does the second; both are right for each input alone. float32 stays float32,
-    forward and backward. Strided, reversed, Fortran-ordered and read-only inputs give the same. Broadcasting
-    is undone right. A composite agrees with its kernel, forward and backward. And the check itself has teeth:
-    a VJP that is wrong by 1 % is caught.
+    and the VJP gives a gradient for each input, of its shape, linear in g. The gradient equals central
+    differences, so does the second; both are right for each input alone. float32 stays float32, forward and
+    backward; integers, where they are taken, never become float64, or one count among float32 weights would
+    double the memory of all that follows. Strided, reversed, Fortran-ordered and read-only inputs give the
+    same. Broadcasting is undone right. A composite agrees with its kernel, forward and backward. And the
+    check itself has teeth: a VJP that is wrong by 1 % is caught.
 
-    Raises: AssertionError naming the first claim that is broken; ValueError for an op without samples.
+    Raises: AssertionError naming the first claim that is broken; ValueError for samples that are none.
     Source: ours; the claims are those of PyTorch's OpInfo tests.
     """
-    if op.samples_function is None:
-        raise ValueError(f"check_op: {op.name} has no samples; give it some with @{op.__name__}.samples")
-    samples = [_Sample(op, args, params) for args, params in op.samples_function(np.random.default_rng(seed))]
-    if not samples:
-        raise ValueError(f"check_op: the samples of {op.name} are empty; yield at least one (args, params)")
-    if op.differentiable and not any(sample.floats for sample in samples):
-        raise ValueError(
-            f"check_op: no sample of {op.name} has a floating array, so that no gradient is checked; yield "
-            f"one, or declare the op with differentiable=False"
-        )
+    samples = _samples(op, seed)
     broken: dict[Any, tuple[_Sample, Exception]] = {}  # the first sample that breaks each claim
     for sample in samples:
         for claim in _CLAIMS:
@@ -102,45 +96,64 @@ def check_op(op: Op, seed: int = 0) -> None:
         _check_sabotage(op, samples)
 
 
+def _samples(op: Op, seed: int) -> list[_Sample]:
+    """The calls that an op's samples stand for; refused if they are none, or check no gradient."""
+    if op.samples_function is None:
+        raise ValueError(f"check_op: {op.name} has no samples; give it some with @{op.__name__}.samples")
+    given = op.samples_function(np.random.default_rng(seed))
+    pairs = list(given) if isinstance(given, Iterable) else []
+    if not pairs or not all(isinstance(p, tuple) and [*map(type, p)] == [tuple, dict] for p in pairs):
+        raise ValueError(
+            f"check_op: the samples of {op.name} are empty, or not pairs of a tuple and a dict; yield (not "
+            f"return) at least one (args, params), as in: yield (x,), {{}}"
+        )
+    samples = [_Sample(op, args, params) for args, params in pairs]
+    if op.differentiable and not any(sample.floats for sample in samples):
+        raise ValueError(
+            f"check_op: no sample of {op.name} has a floating array, so that no gradient is checked; yield "
+            f"one, or declare the op with differentiable=False"
+        )
+    return samples
+
+
 def _cotangent(sample: _Sample, rng: np.random.Generator) -> Array:
-    y = np.asarray(sample.op(*sample.args, **sample.params))
-    return away_from_zero(rng, y.shape)
+    return away_from_zero(rng, np.shape(sample.op(*sample.args, **sample.params)))
 
 
 def _claim_value(sample: _Sample, rng: np.random.Generator) -> None:
-    """the value is finite, and the same every time, on arrays as on tensors"""
+    """the value is finite, and the same every time, on arrays as on tensors; no input is written into"""
     if names := list(sample.op.residuals):  # the engine takes them apart by their number, unasked
         _, kept = sample.op.forward(*sample.args, **{**sample.op.defaults, **sample.params})
         given = len(kept) if isinstance(kept, tuple) else type(kept).__name__
         assert given == len(names), f"the forward must return y and a tuple of {names}, not {given}"
-    first = np.asarray(sample.op(*sample.args, **sample.params))
-    second = np.asarray(sample.op(*sample.args, **sample.params))
-    recorded = sample.call(*[as_tensor(a) if isinstance(a, np.ndarray) else a for a in sample.args]).array
+    own = [np.array(a) if isinstance(a, np.ndarray) else a for a in sample.args]  # a forward may write here
+    first, second = (np.asarray(sample.op(*own, **sample.params)) for _ in range(2))
+    for i, pair in enumerate(zip(own, sample.args, strict=True)):
+        a, b = (np.asarray(value).tobytes() for value in pair)
+        assert a == b, f"the forward changed input {i}; make a new array"
+    recorded = sample.call(*sample.tensors(only=-1)).array
     assert np.isfinite(first).all(), "a value is not finite; choose samples inside the op's domain"
     assert first.tobytes() == second.tobytes(), "two calls gave two results"
     assert first.tobytes() == recorded.tobytes(), "tensors gave another result than arrays"
 
 
 def _claim_pure(sample: _Sample, rng: np.random.Generator) -> None:
-    """the VJP gives a gradient for each input, and neither it nor the forward writes into what it is given"""
-    given = [a.copy() if isinstance(a, np.ndarray) else a for a in sample.args]
-    for step in ("forward", "VJP"):
-        for a in given:
-            if isinstance(a, np.ndarray):
-                a.flags.writeable = step == "forward"  # that a forward takes such arrays is a later claim
-        try:
-            if step == "forward":
-                sample.op(*given, **sample.params)
-            else:
-                sample.backward(given, _cotangent(sample, rng))
-        except ValueError as error:
-            if "read-only" in str(error):
-                error.add_note(f"the {step} writes into an array that it was given; make a new one")
-            raise
-        for i, (a, b) in enumerate(zip(given, sample.args, strict=True)):
-            assert not isinstance(a, np.ndarray) or a.tobytes() == b.tobytes(), (
-                f"the {step} changed input {i}"
-            )
+    """the VJP gives a gradient for each input, and writes into nothing that it is given"""
+    try:
+        sample.backward(sample.args, _cotangent(sample, rng))
+    except ValueError as error:
+        if "read-only" in str(error):
+            error.add_note("the VJP writes into an array that it was given; make a new one")
+        raise
+
+
+def _claim_linear(sample: _Sample, rng: np.random.Generator) -> None:
+    """the gradient is linear in g: with twice the g it is twice as large"""
+    u = _cotangent(sample, rng)
+    once, twice = (sample.backward(sample.args, n * u)[1] for n in (1.0, 2.0))
+    for i, a, b in zip(sample.floats, twice, once, strict=True):
+        if b is not None:
+            assert_close(a, 2.0 * b, msg=f"multiply the gradient of input {i} by g, once")
 
 
 def _claim_gradient(sample: _Sample, rng: np.random.Generator) -> None:
@@ -172,13 +185,25 @@ def _claim_float32(sample: _Sample, rng: np.random.Generator) -> None:
     exact, gradients = sample.backward(sample.args, u)
     rounded = [a.astype(np.float32) if i in sample.floats else a for i, a in enumerate(sample.args)]
     dtype = sample.call(*sample.tensors(rounded)).dtype
-    assert dtype == sample.params.get("dtype", np.float32), f"float32 inputs gave {dtype} in the forward"
+    right = dtype == sample.params.get("dtype", np.float32)
+    assert right, f"float32 inputs gave {dtype} in the forward; {dtypes.NARROW}"
     y, short = sample.backward(rounded, u)
     # 24 bits, and sums of some dozens of terms: 1e-4 is far above rounding and far below any wrong formula
     assert_close(y, exact, rtol=1e-4, atol=1e-4, check_dtype=False, msg="value")
     for k, (a, b) in enumerate(zip(short, gradients, strict=True)):
         assert a.dtype == np.float32, f"input {sample.floats[k]}: a float32 input got a {a.dtype} gradient"
         assert_close(a, b, rtol=1e-3, atol=1e-3, check_dtype=False, msg=f"gradient {sample.floats[k]}")
+
+
+def _claim_integers(sample: _Sample, rng: np.random.Generator) -> None:
+    """integers give integers or floats of the default dtype, where the op takes them"""
+    whole = [a.astype(np.int64) if i in sample.floats else a for i, a in enumerate(sample.args)]
+    try:
+        dtype = sample.call(*sample.tensors(whole, only=-1)).dtype
+    except Exception:
+        return
+    right = dtype.kind != "f" or dtype == sample.params.get("dtype", dtypes.default)
+    assert right, f"int64 inputs gave {dtype}; declare the op with floats=True: they become floats first"
 
 
 def _layouts(a: Array) -> Iterator[tuple[str, Array]]:
@@ -188,9 +213,7 @@ def _layouts(a: Array) -> Iterator[tuple[str, Array]]:
     yield "strided", (wide[..., ::2] if a.ndim else wide[::2].reshape(()))
     yield "reversed", np.asarray(np.flip(np.array(np.flip(a), order="C")))
     yield "in Fortran order", np.asarray(a, order="F")
-    locked = a.copy()
-    locked.flags.writeable = False
-    yield "read-only", locked
+    yield "writeable", a.copy()  # the samples themselves are read-only
 
 
 def _claim_layouts(sample: _Sample, rng: np.random.Generator) -> None:
@@ -242,11 +265,13 @@ def _claim_composite(sample: _Sample, rng: np.random.Generator) -> None:
 _CLAIMS = (
     _claim_value,
     _claim_pure,
+    _claim_linear,
     _claim_gradient,
     _claim_each_alone,
     _claim_broadcasting,
     _claim_second_order,
     _claim_float32,
+    _claim_integers,
     _claim_layouts,
     _claim_composite,
 )

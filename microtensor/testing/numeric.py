@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from microtensor.testing.blame import culprit
 from microtensor.testing.close import worst_entry
 
 __all__ = ["as_leaf", "away_from_zero", "gradcheck", "gradgradcheck"]
+
+
+How = tuple[float, float, float, int]  # eps, atol, rtol, seed
 
 
 def gradcheck(
@@ -54,41 +57,30 @@ def gradcheck(
     leaves = [as_leaf(a, i in wanted) for i, a in enumerate(args)]
     by = {f"input {i}": leaves[i] for i in wanted}
     by |= {f"parameter {path}": p for path, p in parameters.items() if p.requires_grad}
+    how = eps, atol, rtol, seed
 
     def check(function: Callable[..., Any], given: Sequence[Any]) -> str | None:
         its = {f"input {i}": x for i, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad}
-        return _compare(function, given, its, eps, atol, rtol, True, seed)
+        return _compare(function, given, its, True, how)
 
-    fault = _compare(fn, leaves, by, eps, atol, rtol, full, seed)
+    fault = _compare(fn, leaves, by, full, how)
     if fault is not None:
         blamed = culprit(lambda: _floating(fn(*leaves)), fn, check)
         raise AssertionError(f"gradcheck: {name}, {fault}; {blamed}")
     return True
 
 
-def _compare(
-    fn: Callable[..., Any],
-    leaves: Sequence[Any],
-    by: dict[str, Tensor],
-    eps: float,
-    atol: float,
-    rtol: float,
-    full: bool,
-    seed: int,
-) -> str | None:
+def _compare(fn: Any, leaves: Sequence[Any], by: dict[str, Tensor], full: bool, how: How) -> str | None:
     """Where backward and differences disagree, in words. `by`: what is differentiated by, among it leaves."""
+    eps, atol, rtol, seed = how
     rng = np.random.default_rng(seed)
-    outputs, again = _floating(fn(*leaves)), _floating(fn(*leaves))
+    who, outputs, again = f"gradcheck: {_name(fn)}", _floating(fn(*leaves)), _floating(fn(*leaves))
     for y, z in zip(outputs, again, strict=True):
         if not np.isfinite(y.array).all():
-            raise ValueError(
-                f"gradcheck: {_name(fn)}: the value of shape {y.shape} is not finite; choose inputs inside "
-                f"the domain"
-            )
+            raise ValueError(f"{who}: a value {y.shape} is not finite; choose inputs inside the domain")
         if y.array.tobytes() != z.array.tobytes():
             raise ValueError(
-                f"gradcheck: {_name(fn)}: two calls gave two results; turn dropout off with .eval(), or draw "
-                f"random numbers outside"
+                f"{who}: two calls gave two results; turn dropout off with .eval(), or draw numbers outside"
             )
     cotangents = [away_from_zero(rng, y.shape) for y in outputs]
     recorded = [(y, u) for y, u in zip(outputs, cotangents, strict=True) if y.requires_grad]
@@ -111,7 +103,8 @@ def _compare(
     for (label, leaf), gradient in zip(by.items(), gradients, strict=True):
         x = leaf.array
         g = np.zeros(x.shape) if gradient is None else gradient.array
-        directions = _every_element(x.shape) if full else [away_from_zero(rng, x.shape)]
+        axes = (np.eye(1, x.size, i).reshape(x.shape) for i in range(x.size))  # each element's
+        directions = axes if full else [away_from_zero(rng, x.shape)]
         found, expected = [], []
         for v in directions:
             found.append(float(np.sum(g * v)))
@@ -149,9 +142,8 @@ def gradgradcheck(
     wanted = _differentiated("gradgradcheck", name, args, parameters)
     trained = [p for p in parameters.values() if p.requires_grad]
     rng = np.random.default_rng(seed + 1)
-    probe = [
-        y for y in _outputs(fn(*[as_leaf(a, i in wanted) for i, a in enumerate(args)])) if y.requires_grad
-    ]
+    made = _outputs(fn(*[as_leaf(a, i in wanted) for i, a in enumerate(args)]))
+    probe = [y for y in made if y.requires_grad]
     cotangents = [as_leaf(as_tensor(rng.normal(size=y.shape)), True) for y in probe]
     if not probe:
         return True
@@ -169,8 +161,8 @@ def gradgradcheck(
     gradient.__name__ = f"the gradient of {name}"
     if trained:
         gradient.named_parameters = parameters.items  # type: ignore[attr-defined]
-    options: dict[str, Any] = {"eps": eps, "atol": atol, "rtol": rtol, "full": full, "seed": seed}
-    return gradcheck(gradient, (*args, *cotangents), **options)
+    given = (*args, *cotangents)
+    return gradcheck(gradient, given, eps=eps, atol=atol, rtol=rtol, full=full, seed=seed)
 
 
 def _name(fn: Any) -> str:
@@ -212,10 +204,3 @@ def _floating(result: Any) -> list[Tensor]:
 def away_from_zero(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Random numbers of either sign, none so small that an error times it would go unseen."""
     return np.asarray(rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape))
-
-
-def _every_element(shape: tuple[int, ...]) -> Iterator[Array]:
-    for at in np.ndindex(shape):
-        v = np.zeros(shape)
-        v[at] = 1.0
-        yield v
