@@ -45,8 +45,8 @@ assert names == ["sum", "exp", "mul"]  # newest first
 
 # %% [markdown]
 # Each op knows its own derivative and nothing else. It is written as a **vector–Jacobian product**: given the
-# gradient $\bar v = \partial y/\partial v$ by its output $v$, and what it kept, it returns that by each input
-# $u$,
+# gradient of $y$ by the op's output, $\bar v = \partial y/\partial v$, and what was kept, it returns the
+# gradient of $y$ by each of the op's inputs $u$,
 # $$\bar u_j = \sum_i \bar v_i \, \frac{\partial v_i}{\partial u_j}.$$
 # The matrix $\partial v/\partial u$ is never built: for `exp` the formula is $\bar u = \bar v \circ v$,
 # element by element. Start with $\partial y/\partial y = 1$ and go back along the pointers. (A formula may
@@ -63,7 +63,8 @@ while entry is not x:
 
 # %% [markdown]
 # `y.backward()` does the same, and adds what arrives at `x` to `x.grad`. (Where a result is used twice, the
-# order matters; that is lesson 02.) Afterwards the kept arrays are let go: they were for this one walk.
+# order matters; that is lesson 02.) Afterwards the kept arrays are let go: they were for this one walk. In
+# the picture, ‖∂‖ and the numbers at the arrows are *norms* of gradients, $\|g\| = \sqrt{\sum_i g_i^2}$.
 
 # %%
 path = out / "01_tape.svg"
@@ -90,5 +91,6 @@ mt.testing.assert_close(x.grad, 0.5 * (x.detach() / 2).exp())  # and both are th
 print("shown: an entry for each op, three steps back from y to x, and the gradient by following them")
 
 # %% [markdown]
-# **Try.** 1. Of `sqrt` and `square` in the place of `exp`, which keeps its result, which its input, and why?
+# **Try.** 1. Of `sqrt` and `square`, which keeps its result, which its input, and why? To see it, print
+# `mt.tensor([1.0, 9.0], requires_grad=True).sqrt().grad_fn.saved`, and the same with `square`.
 # 2. Call `y.backward()` once more and read the error. What would the walk need that is gone?

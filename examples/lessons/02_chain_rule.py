@@ -55,16 +55,16 @@ def by_ways(node, g):
 # %% [markdown]
 # **Each once.** Let gradients wait at a node and add up, and multiply the sum:
 # $$\bar u = \sum_{v \text{ made from } u} \bar v \, \frac{\partial v}{\partial u}.$$
-# When $u$ is visited, *all* of its $\bar v$ must have arrived. First come, first served is wrong: $x_k$ comes
-# before the sine that was made from it, and what the sine brings later finds a closed door. **Newest first**
-# is right. An input exists before what is made from it, so its number on the tape is lower. Take the highest
-# number that waits: all ways to it lead through higher ones, so they have been visited. A heap finds it;
-# `backward()` does just this.
+# When $u$ is visited, *all* of its $\bar v$ must have arrived. First come, first served is wrong: $x_k$ is
+# visited before the sine that was made from it, and what the sine then sends to $x_k$ goes no further.
+# **Newest first** is right. An input exists before what is made from it, so its number on the tape is lower.
+# Take the highest number that waits: all ways to it lead through higher ones, so they have been visited. A
+# heap finds it; `backward()` does just this.
 
 
 # %%
 def each_once(y, place):
-    """(gradient, visits): of the entries that wait, the one of lowest place(entry, came as) is next."""
+    """(gradient, visits): of those that wait, the next has the lowest place(entry, how many came before)."""
     waiting, heap, visits = {y.grad_fn: np.ones(())}, [(0, y.grad_fn)], 0
     while heap:
         entry, visits = heappop(heap)[1], visits + 1
@@ -90,11 +90,11 @@ for n in (1, 2, 4, 8, 12):
     assert n == 1 or abs(early / slope - 1) > 0.01
     y.backward()
     assert x.grad.item() == newest  # to the bit
-picture = viz.draw(diamonds(2)[0], level="ops", grads=True)
-print(f"drawn: {picture.save(out / '02_diamonds.svg')}")
+picture = viz.draw(diamonds(2, 1.0)[0], level="ops", grads=True)  # from 1: no gradient is negative there
+print(f"drawn: {picture.save(out / '02_diamonds.svg')}: what arrives at x, 1.1 + 0.71, adds up to 1.8")
 print("shown: way by way a diamond doubles the visits, newest first it adds two")
 picture  # a notebook shows it
 
 # %% [markdown]
-# **Try.** 1. What does *oldest* first give, and which of these diamonds does it get right?
-# 2. For $x_{k+1} = x_k + x_k$ first come, first served would be right, and way by way as slow as here. Why?
+# **Try.** 1. What does *oldest* first give, and which of these diamonds does it get right? 2. Take
+# $x_{k+1} = x_k + x_k$, without the two assertions of visits and of `early`. Why is first come right now?

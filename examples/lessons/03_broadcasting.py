@@ -14,9 +14,9 @@ from microtensor import nn
 # A bias $b$ of shape (3,) plus a matrix of shape (2, 3): NumPy, and we, copy $b$ into each row. The rule,
 # read from the right: axes must be equal, or one of them 1, or missing; those are stretched by copying.
 #
-# Copying is linear. With all elements of the input in one column, and all of the result in another, it is a
-# matrix $E$ of zeros and ones, with a single 1 in each row: which element is copied here? Here it is for
-# shape (2, 1) made (2, 3).
+# Copying is linear. Write the elements of the input below each other, as a vector $b$, and those of the
+# result as a vector $y$: then $y = Eb$ with a matrix $E$ of zeros and ones. Row $i$ belongs to $y_i$; its
+# single 1 stands in the column of the element of $b$ that is copied there. For shape (2, 1) made (2, 3):
 
 
 # %%
@@ -31,8 +31,8 @@ print(E)
 assert (E.sum(axis=1) == 1).all()
 
 # %% [markdown]
-# For $y = Eb$ the chain rule says $\bar b = E^\top \bar y$. A column of $E$ has its ones where the copies of
-# one element are, so
+# The chain rule then says $\bar b = E^\top \bar y$. A column of $E$ has its ones where the copies of one
+# element are, so
 # $$\bar b_j = \sum_{i\,:\,y_i \text{ is a copy of } b_j} \bar y_i.$$
 # **The gradient of copying is adding up.** A copy moves the loss by its own $\bar y_i$; the element moves all
 # its copies. So no matrix is needed: sum over the axes that broadcasting added in front, and over those that

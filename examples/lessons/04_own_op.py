@@ -39,11 +39,11 @@ def hypot_samples(rng):
 
 
 # %% [markdown]
-# Is the formula right? A derivative can be *measured*. Choose a direction $d$ and a random $\bar y$; then
+# Is the formula right? A derivative can be *measured*. Choose a direction $d$ and a random $\bar y$; then,
+# with $\langle u, v \rangle = \sum_i u_i v_i$,
 # $$\langle \bar a, d \rangle \approx
 # \frac{\langle \bar y, f(a + hd) \rangle - \langle \bar y, f(a - hd) \rangle}{2h},$$
-# with an error of order $h^2$. The random $\bar y$ matters: with ones only, a formula that forgets `g` would
-# pass.
+# but for order $h^2$. The random $\bar y$ matters: with ones only, a formula that forgets `g` would pass.
 
 # %%
 rng = np.random.default_rng(0)
@@ -89,7 +89,7 @@ for name, formula in mistakes.items():
         check_op(hypot)
     except AssertionError as error:
         caught.append(name)
-        print(f"{name}: broken: {str(error).removeprefix('check_op: ').split(' — ')[0]}")
+        print(f"{name}: not so: {str(error).removeprefix('check_op: ').split(' — ')[0]}")
 hypot.vjp(hypot_vjp)
 check_op(hypot)
 assert caught == list(mistakes)

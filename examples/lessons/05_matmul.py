@@ -1,8 +1,7 @@
 # %% [markdown]
 # # 05. Matrix product, from three loops to registers
 #
-# Before this: lesson 04. After it you know why the same sums can take a hundred times as long, and what a
-# fast product does about it.
+# Before this: lesson 04. After it you know why the same sums can take a hundred times as long.
 
 # %%
 import os
@@ -19,11 +18,12 @@ fast = njit(fastmath={"contract"})  # a product and the addition behind it may b
 
 # %% [markdown]
 # Most of a Transformer's time goes into $c_{ij} = \sum_k a_{ik} b_{kj}$: $2n^3$ operations on $3n^2$ numbers.
-# While one comes from memory a core could do a hundred operations, so all depends on using again what has
-# come. numba compiles these loops as they stand. **Naive.** Memory holds row behind row and hands out lines
-# of 64 bytes; the inner loop goes *down* a column of $B$ and uses 4 of them. **Reordered.** It goes along
-# rows of $B$ and $C$: whole lines are used, and one instruction does 4, 8 or 16 columns. **Blocked.** 128
-# columns at a time: what all rows of $A$ meet again is a strip of $B$ so narrow that a cache holds it.
+# While one comes from memory a core could do a hundred operations: all depends on using again what has come.
+# `njit` makes machine code of these loops as they stand. **Naive.** Memory holds row behind row and hands out
+# lines of 64 bytes; the inner loop goes *down* a column of $B$ and uses 4 of them. **Reordered.** Along rows
+# of $B$ and $C$ whole lines are used, and one instruction does 4, 8 or 16 columns. **Blocked.** 128
+# columns at a time: all rows of $A$ meet a strip of $B$ so narrow that a cache holds it. Alone it brings
+# little: here all of $B$ is 1 MB, and may fit; and rows that begin a power of 2 apart fight for few places.
 
 
 # %%
@@ -55,12 +55,12 @@ def blocked(A, B, C):
 
 
 # %% [markdown]
-# **Packed.** A strip is copied once, so that its rows are neighbours; four at a time meet eight rows of $A$.
-# And nearer than any cache are the **registers**: a number of $C$ comes, gets four terms while it is in one,
-# and goes, a quarter as often as before. **Parallel.** Strips do not know of each other: each core takes its
-# share. (`prange` is `range` unless compiled with `parallel=True`.) All these add in the order of $k$: the
-# same numbers, to the bit. NumPy's library, and ours, `microtensor/kernels/tiles.py`, keep a tile of $C$ in
-# registers for hundreds of $k$. No loop can ask for that; the instructions are written one by one.
+# **Packed.** So a strip is copied once: its rows are neighbours. Four at a time meet eight rows of $A$. And
+# nearer than any cache are the **registers**, the few dozen places that a core computes in: a number of $C$
+# comes, gets four terms, and goes, a quarter as often as before. **Parallel.** Each core takes its share of
+# the strips. (`prange` is `range` but with `parallel=True`.) All add in the order of $k$: the same numbers,
+# to the bit. NumPy's library and ours, `microtensor/kernels/tiles.py`, keep a tile of $C$ in registers for
+# hundreds of $k$. No loop can ask for that; the instructions are written one by one.
 
 
 # %%
@@ -96,5 +96,5 @@ assert least["packed"] < least["naive"] / 4
 print(f"shown: the same bits, {least['naive'] / least['packed']:.0f} times as fast on one core")
 
 # %% [markdown]
-# **Try.** 1. Put the naive loops in the order j, k, i. Down what does the inner one go now?
-# 2. Let `strip` and `strips` cut 16 columns instead of 128. What then comes more often, and from where?
+# **Try.** 1. Put the naive loops in the order j, k, i. Down what does the inner one go now? 2. Let `strip`
+# and `strips` cut 32 columns, then 16. What comes more often, and what did the compiler give up at 16?

@@ -63,11 +63,23 @@ for size in (1, 10, 100, 1000, 1e5):
     assert size < 100 or np.isnan(errors[0])
 
 # %% [markdown]
+# What comes back through it? With $[i = j]$ for 1 where $i = j$ and 0 elsewhere, the quotient rule gives
+# $$\frac{\partial p_i}{\partial x_j} = p_i \, ([i = j] - p_j), \qquad
+# \bar x_j = \sum_i g_i \, p_i \, ([i = j] - p_j) = p_j \Big(g_j - \sum_i g_i p_i\Big)$$
+# for a gradient $g$ by the shares: $\bar x = p \circ (g - \langle g, p \rangle)$. It adds up to 0.
+
+# %%
+x, g = mt.randn(5, requires_grad=True), mt.randn(5)
+p = x.softmax(0)
+p.backward(g)
+mt.testing.assert_close(x.grad, p.detach() * (g - g @ p.detach()))
+
+# %% [markdown]
 # A loss wants $-\log p_t$, the surprise at the right answer $t$. A share may honestly round to 0, and then
 # its logarithm is lost. So take it before rounding:
 # $$\log p_i = x_i - c - \log \sum_j e^{x_j - c},$$
-# where the last term lies between 0 and $\log n$. The gradient is as tame,
-# $\partial(-\log p_t)/\partial x_i = p_i - [i = t]$, never outside $[-1, 1]$: however wrong a model is, no
+# where the last term lies between 0 and $\log n$. The gradient is tame ($g_t = -1/p_t$, the others 0):
+# $\partial(-\log p_t)/\partial x_i = p_i - [i = t]$, never outside $[-1, 1]$. However wrong a model is, no
 # step explodes here.
 
 # %%
@@ -85,5 +97,4 @@ print("shown: with the maximum subtracted scores of every size are right, and th
 # %% [markdown]
 # **Try.** 1. Two halves of a row are known by their maxima $c_1, c_2$ and sums $s_1, s_2$ of $e^{x_j - c}$.
 # What are $c$ and $s$ of the whole? (So a row need never be in memory at once: FlashAttention.) 2. A row of
-# nothing but $-\infty$ has no softmax. What does `mt.softmax` give, and which tokens of a Transformer need
-# it?
+# nothing but $-\infty$ has no softmax. What does `mt.softmax` give? (Lesson 11 shows who needs it.)

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 07. Scaled dot-product attention, and why √d_k
 #
-# Before this: lesson 06. After it you know what attention computes, why its scores are divided by the root of
-# their width, and what happens to a model that does not.
+# Before this: lesson 06, and what variance and independence are. After it you know what attention computes,
+# why its scores are divided by the root of their width, and how a model learns, or fails to without the root.
 
 # %%
 import math
@@ -21,8 +21,7 @@ out.mkdir(parents=True, exist_ok=True)
 
 # %% [markdown]
 # Attention looks things up, softly. A query $q$ is compared with all keys; softmax turns the scores into
-# shares; the answer is that mixture of the values. With a row for each query in $Q$, for each key in $K$ and
-# $V$:
+# shares; the answer is that mixture of the values. With a row for each query in $Q$, each key in $K$ and $V$:
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt{d_k}}\right) V.$$
 
 # %%
@@ -37,26 +36,23 @@ print(f"shares of query 0: {', '.join(f'{share:.2f}' for share in A[0].tolist())
 # has mean 0 and variance 1, and variances of independent terms add up:
 # $$\mathrm{Var}(q \cdot k) = \sum_{i=1}^{d_k} \mathrm{Var}(q_i k_i) = d_k, \qquad
 # \mathrm{Var}(q \cdot k / \sqrt{d_k}) = 1.$$
-# Softmax of large scores gives all to one key: its *entropy* $-\sum p \ln p$, which is at most
-# $\ln 16 = 2.77$ for 16 keys, sinks towards 0. With it goes the gradient, which is
-# $p \circ (g - \langle g, p \rangle)$ for shares $p$: with $p = (1, 0, 0, \dots)$ it is 0, whatever $g$.
+# Softmax of large scores gives all to one key: its *entropy* $-\sum p \ln p$, at most $\ln 16 = 2.77$ here,
+# sinks to 0. So does lesson 06's gradient: $p \circ (g - \langle g, p \rangle) = 0$ at $p = (1, 0, \dots)$.
 
 
 # %%
 def entropy_and_gradient(S):
     """Of the softmax of these scores, rows on average; the gradient's length for a random g."""
-    S = S.requires_grad_()
-    A = S.softmax(-1)
+    A = S.requires_grad_().softmax(-1)
     A.backward(mt.randn_like(A))
-    entropy = -(A * A.clamp(min=1e-30).log()).sum(-1).mean().item()
-    return entropy, S.grad.norm(dim=-1).mean().item()
+    return -(A * A.clamp(min=1e-30).log()).sum(-1).mean().item(), S.grad.norm(dim=-1).mean().item()
 
 
 print(" d_k  Var(q·k)  scaled   entropy  scaled   |gradient|  scaled")
 for d in (4, 16, 64, 256, 1024):
     q, k = mt.randn(500, d), mt.randn(16, d)
     one_by_one = (mt.randn(5000, d) * mt.randn(5000, d)).sum(-1)
-    plain, scaled = one_by_one.var().item(), (one_by_one / math.sqrt(d)).var().item()
+    plain, scaled = [(one_by_one / root).var().item() for root in (1, math.sqrt(d))]
     (entropy, gradient), (e, g) = entropy_and_gradient(q @ k.T), entropy_and_gradient(q @ k.T / math.sqrt(d))
     print(f"{d:4} {plain:9.2f} {scaled:7.2f} {entropy:9.3f} {e:7.3f} {gradient:12.4f} {g:7.4f}")
     assert abs(scaled - 1) < 0.1
@@ -65,24 +61,28 @@ assert gradient < g / 2
 
 # %% [markdown]
 # Does it matter? Two models, alike to the last bit but for the root, are to learn a lookup: of 8 symbols with
-# a number each, say the number of the one that is asked for (an error of 1 is that of always saying 0). $W^Q$
-# and $W^K$ begin at random and have to agree on what is alike; $d_k = 64$, as in the paper.
+# a number each, say the number of the one asked for (who always says 0 has an error of 1). A symbol is a
+# random vector $x$; the one asked for becomes a query $xW^Q$, each one shown a key $xW^K$. The matrices begin
+# at random and have to agree on what is alike. **Learning is walking downhill**: a loss $L$ grows fastest
+# along its gradient, so a step goes against it, $W \leftarrow W - \eta \, \partial L/\partial W$. The
+# *learning rate* $\eta$ says how far. Here each step sees new random examples: *stochastic* gradient descent.
 
 
 # %%
 def losses(scale, steps, d=64, n=64):
     mt.manual_seed(1)
-    symbols, i = mt.randn(16, d), mt.arange(n)
+    symbols = mt.randn(16, d)  # d_k = 64, as in the paper
     W_Q, W_K = [(mt.randn(d, d) / math.sqrt(d)).requires_grad_() for _ in range(2)]
     optimizer = optim.SGD([W_Q, W_K], lr=0.3)
     for _ in range(steps):
-        shown, place, numbers = mt.rand(n, 16).argsort(1)[:, :8], mt.randint(0, 8, (n,)), mt.randn(n, 8, 1)
-        query, keys = symbols[shown[i, place]][:, None] @ W_Q, symbols[shown] @ W_K  # (n, 1, d), (n, 8, d)
-        y = nn.functional.scaled_dot_product_attention(query, keys, numbers, scale=scale)  # (n, 1, 1)
-        loss = (y[:, 0] - numbers[i, place]).square().mean()
-        optimizer.zero_grad()
+        shown = mt.rand(n, 16).argsort(1)[:, :8]  # in each of n rows 8 of the 16 symbols, in random order
+        q, k = symbols[shown[:, :1]] @ W_Q, symbols[shown] @ W_K  # (n, 1, d): the first is asked; (n, 8, d)
+        numbers = mt.randn(n, 8, 1)
+        y = nn.functional.scaled_dot_product_attention(q, k, numbers, scale=scale)  # (n, 1, 1)
+        loss = (y - numbers[:, :1]).square().mean()
+        optimizer.zero_grad()  # forgets the last gradients, for backward() adds to .grad
         loss.backward()
-        optimizer.step()
+        optimizer.step()  # W -= lr * W.grad
         yield loss.item()
 
 

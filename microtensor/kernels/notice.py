@@ -15,7 +15,7 @@ from numba.core import event
 
 AFTER = 1.0  # seconds
 LINE = (
-    "microtensor: compiling kernels for this CPU; that happens once, then they are kept on disk "
+    "microtensor: compiling kernels for this CPU; each is compiled once, then kept on disk "
     "(MICROTENSOR_QUIET=1 hides this line)"
 )
 _events: Any = event  # numba has no types for it

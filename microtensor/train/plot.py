@@ -33,8 +33,7 @@ def plot_history(history: Path | Iterable[Mapping[str, Any]], path: Path) -> Non
     if kind not in FORMATS:
         raise ValueError(f"plot_history: {os.fspath(path)!r} is no name of a picture; end it in .png or .svg")
     records = _one_run(_read(history) if isinstance(history, str | os.PathLike) else history)
-    panels = _panels(records)
-    if not panels:
+    if not (panels := _panels(records)):
         raise ValueError("plot_history: there is no record to draw; train for at least log_every steps")
     try:
         import matplotlib as mpl
@@ -55,6 +54,7 @@ def plot_history(history: Path | Iterable[Mapping[str, Any]], path: Path) -> Non
             legend = axes.legend(axes.lines, ["?"] * len(names))  # it would leave out names that begin with _
             for text, name in zip(legend.get_texts(), names, strict=True):
                 text.set(text=_printable(str(name)), parse_math=False)
+        every[0].set_ylabel("loss" if "loss" in str(panels[0][0]) else "")
         every[-1].set_xlabel("step")
         figure.savefig(drawn, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     write("plot_history", path, drawn.getvalue())
