@@ -60,11 +60,8 @@ class Drill:
                 f"drills: {self.name} is about {self.file}, which is not installed; work in the repository"
             )
         text = path.read_text(encoding="utf-8")
-        if text.count(self.right) != 1:
-            raise ValueError(
-                f"drills: {self.name}: its text stands {text.count(self.right)} times in {self.file}; "
-                f"bring the drill up to date"
-            )
+        if (n := text.count(self.right)) != 1:
+            raise ValueError(f"drills: {self.name}: its text stands {n} times in {self.file}; mend the drill")
         return text.replace(self.right, self.wrong)
 
 
@@ -117,8 +114,9 @@ def check(folder: Path, timeout: float = 300) -> tuple[bool, str]:
         return False, f"{file} is gone; start the drill again in another folder"
     wrong = examine(drill, file, timeout)
     if not wrong:
-        tested = " and by the project's tests" if tests_of(drill) else ""
-        return True, f"Mended, by the symptom{tested}.\n\n{drill.why}"
+        gap = untested(drill)
+        doubt = f"The symptom is gone, but NO TEST RAN, and a wrong cure may pass: {gap}, and check again."
+        return True, f"{doubt if gap else 'Mended, by the symptom and by the tests.'}\n\n{drill.why}"
     said = {
         "time": "Your file does not come to an end",
         "end": "Your file ends Python before it has been looked at",
@@ -133,8 +131,9 @@ def check(folder: Path, timeout: float = 300) -> tuple[bool, str]:
 def examine(drill: Drill, file: Path, timeout: float = 300, thorough: bool = False) -> dict[str, str]:
     """What is wrong with a file in the drill's place: see `runner`; or "time" or "end" if it stops that."""
     password = secrets.token_hex()
+    tests = [] if untested(drill) else drill.tests
     job: dict[str, Any] = {"path": PATH, "module": drill.module, "file": str(file), "symptom": drill.symptom}
-    job |= {"tests": tests_of(drill), "thorough": thorough, "password": password}
+    job |= {"tests": tests, "thorough": thorough, "password": password}
     environment = {**os.environ, "HYPOTHESIS_PROFILE": "quick", "PYTHONPATH": os.pathsep.join(sys.path)}
     try:
         done = subprocess.run(
@@ -145,7 +144,7 @@ def examine(drill: Drill, file: Path, timeout: float = 300, thorough: bool = Fal
             encoding="utf-8",
             env=environment,
             timeout=timeout,
-            cwd=ROOT if tests_of(drill) else file.parent,
+            cwd=ROOT if tests else file.parent,
         )
     except subprocess.TimeoutExpired:
         return {"time": f"It still ran after {timeout:g} seconds; look for a loop that does not end."}
@@ -155,11 +154,12 @@ def examine(drill: Drill, file: Path, timeout: float = 300, thorough: bool = Fal
     return dict(json.loads(result))
 
 
-def tests_of(drill: Drill) -> list[str]:
-    """The project's tests of the matter, or none where they or their tools are not installed."""
-    tools = all(map(find_spec, ("pytest", "hypothesis")))
-    there = tools and all((ROOT / test.split("::")[0]).exists() for test in drill.tests)
-    return drill.tests if there else []
+def untested(drill: Drill) -> str:
+    """Why the project's tests of the matter cannot run, and what to do; nothing if they can."""
+    if not all((ROOT / test.split("::")[0]).exists() for test in drill.tests):
+        return "the tests are only in the repository; work in the repository"
+    missing = " and ".join(tool for tool in ("pytest", "hypothesis") if find_spec(tool) is None)
+    return missing and f"no {missing} here; in {ROOT}: {sys.executable} -m pip install -e '.[test]'"
 
 
 def _drill(name: str) -> Drill:
