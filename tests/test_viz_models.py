@@ -15,7 +15,16 @@ import microtensor as mt
 from microtensor import cost, nn, viz
 from microtensor.viz.depth import prefixes
 from microtensor.viz.formula import two_digits
-from models import GPT, DecoderLayer, Encoder, EncoderLayer, GPTConfig, Transformer, TransformerConfig
+from models import (
+    GPT,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    GPTConfig,
+    MultiHeadAttention,
+    Transformer,
+    TransformerConfig,
+)
 
 
 def leaf(*shape: int) -> mt.Tensor:
@@ -89,7 +98,11 @@ def test_layout_holds_for_whole_models(make: Any, options: dict[str, Any]) -> No
 def test_no_line_reads_a_tensor_without_a_name() -> None:
     for level in ("equations", "tape"):
         about = viz.draw(*gpt(), level=level).about
-        assert next(line for line in about if "c_proj.weight" in line).split("= ")[1].startswith("C c_proj")
+        assert (
+            next(line for line in about if "c_proj.weight" in line)
+            .split("= ")[1]
+            .startswith(("C c_proj", "C_1 c_proj"))
+        )
 
     x = leaf(2, 3)
     with viz.recording():
@@ -100,7 +113,7 @@ def test_no_line_reads_a_tensor_without_a_name() -> None:
 
 def test_the_causal_mask_of_the_fused_attention_is_said() -> None:
     drawing = viz.draw(*gpt(), level="tape")
-    assert any("softmax(causal(Q Kᵀ" in line for line in drawing.about)
+    assert any("softmax(causal(Q_1 K_1ᵀ" in line for line in drawing.about)
     without = viz.draw(nn.functional.scaled_dot_product_attention(leaf(2, 3), leaf(2, 3), leaf(2, 3)))
     assert "softmax(x_1 x_2ᵀ" in without.about[0]
     assert "causal" not in without.dot
@@ -114,6 +127,30 @@ def test_bytes_that_are_kept_are_those_of_the_shape_beside_them(make: Any) -> No
     for shape, size in rows:
         count = int(np.prod([int(n) for n in re.findall(r"\d+", shape)]))
         assert size in {cost.readable(count * width, "B") for width in (1, 4, 8)}, (shape, size)
+
+
+def test_a_fill_says_that_it_takes_the_negated_mask() -> None:
+    x, mask = leaf(3, 3), mt.ones(3, 3, dtype=mt.bool).tril()
+    drawing = viz.draw(MultiHeadAttention(4, 2), leaf(1, 3, 4), mask=mask, level="ops")
+    assert any("masked_fill −∞ where ¬M" in line for line in drawing.about)
+    assert "¬" not in viz.draw(x.masked_fill(mask, 0.0), level="ops").dot
+
+
+@pytest.mark.parametrize("options", [{}, {"depth": 1}, {"depth": 2}, {"level": "ops"}, {"level": "tape"}])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_one_name_means_one_tensor(norm: str, options: dict[str, Any]) -> None:
+    mask = mt.ones(5, 5, dtype=mt.bool).tril()
+    drawing = viz.draw(
+        DecoderLayer(16, 2, 32, norm=norm), leaf(2, 5, 16), mt.randn(2, 7, 16), mask, mask[:, :1], **options
+    )
+    made = [line.split(" = ")[0] for line in drawing.about if " = " in line]
+    leaves = re.findall(r'tooltip="([^ "]+): (?:input|constant) ', drawing.dot)
+    assert len({*made, *leaves}) == len(made) + len(leaves)
+    if options == {"depth": 1} and norm == "post":
+        assert drawing.about[:3] == [
+            "Y_1 = MultiHeadAttention(X_1, M_1)", "X_2 = SubLayer(Y_1, X_1)",
+            "Y_2 = MultiHeadAttention(X_2, Z, M_2)",
+        ]  # fmt: skip
 
 
 # --- depth --------------------------------------------------------------------------------------------------
@@ -204,7 +241,7 @@ def test_both_stacks_of_a_transformer_are_drawn_once_each() -> None:
     drawing = viz.draw(*transformer(), depth=2)
     assert sum("EncoderLayer(" in line for line in drawing.about) == 1
     assert next(line for line in drawing.about if "DecoderLayer(" in line).endswith(
-        "DecoderLayer(X, M, Z, M)"
+        "DecoderLayer(X_2, M_2, Z, M_3)"
     )
 
 

@@ -83,8 +83,8 @@ class _Columns:
             if names.of(source) is not None and math.prod(source.shape or ()) == buffer.size:
                 break
             source = source.parents[0]
-        whole = math.prod(source.shape or ()) == buffer.size
-        return names.short(source), (shapes.html(source) if whole else "") or str(buffer.shape)
+        shape = shapes.html(source) if math.prod(source.shape or ()) == buffer.size else ""
+        return names.short(source), shape or str(buffer.shape)
 
     def _row(self, group: Group, kept: list[tuple[str, str, int]]) -> None:
         painter = self.painter

@@ -27,15 +27,25 @@ class Names:
 
     def __init__(self, graph: Graph, folded: Folded, shapes: Shapes, *, by_line: bool) -> None:
         self.graph, self.folded, self.shapes, self.code = graph, folded, shapes, shapes.code
-        self.by_line = by_line
+        self.by_line, self.numbered = by_line, self._numbered()
         self.made = self._made_up()
+
+    def _numbered(self) -> dict[Node, str]:
+        """X_1, X_2 … where layers call several tensors X: in one drawing a name means one."""
+        drawn = {*(g.last for g in self.folded.groups), *(e.source for e in self.folded.edges)}
+        alike: dict[str, list[Node]] = {}
+        for node in sorted({self.folded.ends.get(n, n) for n in drawn}, key=lambda n: n.number):
+            if node.given is None and node.symbol and not (self.code and node.code):
+                alike.setdefault(node.symbol, []).append(node)
+        several = (nodes for nodes in alike.values() if len(nodes) > 1)
+        return {n: symbols.indexed(n.symbol or "", str(i)) for ns in several for i, n in enumerate(ns, 1)}
 
     def _made_up(self) -> dict[Node, str]:
         """x, or x_1, x_2 … for leaves without a name; z_1, z_2 … for results, y for the last."""
         waiting: dict[str, list[Node]] = {}
         for group in self.folded.groups:
             node = group.last
-            if self._known(self.folded.ends.get(node, node)) is None and self._needs_name(node):
+            if self._known(self.folded.ends.get(node, node)) is None and (node.op is None or self.by_line):
                 waiting.setdefault(STEMS[node.kind], []).append(node)
         made = {}
         for stem, nodes in waiting.items():
@@ -45,13 +55,9 @@ class Names:
             made[self.folded.stands.get(self.graph.output, self.graph.output)] = "y"
         return made
 
-    def _needs_name(self, node: Node) -> bool:
-        """Leaves do, and at levels of lines what no tag has named."""
-        return node.op is None or self.by_line
-
     def _known(self, node: Node) -> str | None:
-        if node.given is not None:
-            return node.given
+        if (given := self.numbered.get(node, node.given)) is not None:
+            return given
         if self.code:
             return node.code or node.symbol
         return node.symbol or (node.code and ".".join(node.code.split(".")[-2:]))  # norm.weight will do
@@ -202,7 +208,14 @@ class Names:
             return word, f"[{formula.indices(node.params['index'])}]"
         shown = node.params.get(SHOWN.get(node.op.name, ""))
         values = [*details, *([] if shown is None else [shown])]
-        return word, ", ".join(self._number(node, v) for v in values)
+        return word, ", ".join(self._number(node, v) for v in values) + self._negated(node)
+
+    def _negated(self, node: Node) -> str:
+        """`where ¬M` of a fill whose mask is drawn by what it is the negation of: M, who may attend."""
+        mask: Any = dict(node.arguments).get("mask")
+        given, array = (getattr(x, "array", None) for x in (getattr(mask, "value", None), mask))
+        opposite = given is not None and given.dtype == bool and array is not None and (given != array).all()
+        return f" where ¬{symbols.html(self.of(mask) or 'M')}" if opposite else ""
 
     def _number(self, node: Node, value: Any) -> str:
         found = self._constant(node, value) if isinstance(value, float) else value
