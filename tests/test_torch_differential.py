@@ -857,7 +857,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("atan2", "derivative 2 .*torch has .*nan", "near the origin", at_the_origin),
     ("((b?add)?b)?mm|addmm|matmul|mv|dot|inner|tensordot", "dtypes .* differ", "does not look", of_nothing),
     ("bernoulli", "give probabilities", "does not look", of_nothing),
-    ("cat", "dim .* is out of range", "does not look", of_empty_vectors),
+    ("cat|concat", "dim .* is out of range", "does not look", of_empty_vectors),
     ("einsum", "dtypes .* differ", "does not look", of_hardly_anything),
     (
         "exponential|normal|uniform|randn?_like",
