@@ -245,8 +245,9 @@ ROOMS = {
     "train": 2021,
     "utils": 10,
     # four levels of drawings with their gradients and values 2850, whole models 260; maps 230, trees 120,
-    # and 25 so that one name means one tensor, and every name in a formula is said
-    "viz": 3535,
+    # and 25 so that one name means one tensor, and every name in a formula is said; 15 are print: no arrow
+    # strikes a norm, arrows of many heads part, the scores' scale
+    "viz": 3550,
     "viz/page": 360,  # what a page says of a graph 170, its states 110, the backward step by step 45
 }
 

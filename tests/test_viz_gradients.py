@@ -222,15 +222,19 @@ def test_the_first_nan_of_a_backward_is_found_too() -> None:
 # --- values and costs ---------------------------------------------------------------------------------------
 
 
-def test_cells_show_scores_and_weights_and_grey_what_is_masked(
+def test_cells_show_scores_as_they_are_and_weights_with_grey_what_is_masked(
     layer: MultiHeadAttention, x: mt.Tensor
 ) -> None:
     dot = viz.draw(layer, x, mask=causal_mask(5), values=True).dot
     for id in ("node-scores", "node-softmax"):
         cells = re.findall(r'WIDTH="9" HEIGHT="9" FIXEDSIZE="TRUE" BGCOLOR="(#\w+)"', node(dot, id))
         assert len(cells) == 2 * 5 * 5
-        assert cells.count("#E4E7EB") == 2 * 10
+        assert cells.count("#E4E7EB") == (0 if id == "node-scores" else 2 * 10)
         assert not set(cells) & style.to_dark().keys()
+    with viz.recording() as recorder:
+        layer(x, mask=causal_mask(5))
+    (S,) = (tag.tensor for tag in recorder.tags.values() if tag.symbol == "S")
+    assert f"cells ± {two_digits(float(np.abs(S.detach().numpy()[0]).max()))}" in node(dot, "node-scores")
     first = re.findall(r'BGCOLOR="(#\w+)"', node(dot, "node-softmax"))[0]
     assert first in ("#A54386", "#A54387")  # the first position sees itself alone: 1
     assert "grey = masked" in dot
@@ -323,3 +327,27 @@ def test_a_formula_that_does_not_give_the_number_is_not_drawn() -> None:
             dot = viz.draw((x * 0.25 + 0.3), level="ops").dot
     assert "1 / <I>n</I>" in dot
     assert ">0.3<" in dot
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0.351, "0.35"), (99.4, "99"), (1234567.0, "1,200,000"), (2.1e9, "2.1e+09")]
+)
+def test_large_norms_are_read_without_an_exponent(value: float, said: str) -> None:
+    assert two_digits(value) == said
+
+
+def test_the_legend_has_the_head_that_is_drawn(layer: MultiHeadAttention, x: mt.Tensor, g: mt.Tensor) -> None:
+    for level in ("equations", "tape"):
+        dot = viz.draw(layer, x, grads=g, level=level).dot
+        assert "arrowtail=onormal" in dot
+        assert "▷" in dot
+        assert "◀" not in dot
+
+
+def test_sideways_norms_have_room_around_them(layer: MultiHeadAttention, x: mt.Tensor, g: mt.Tensor) -> None:
+    dot = viz.draw(layer, x, grads=g, direction="LR").dot
+    labels = [
+        found[1] for line in edges(dot, "fwd bwd") if (found := re.search("label=<(.*?)>, tooltip", line))
+    ]
+    assert labels
+    assert all('</TD></TR><TR><TD HEIGHT="8">' in label for label in labels)

@@ -12,9 +12,11 @@ import pytest
 
 import microtensor as mt
 from microtensor import engine, nn, viz
+from microtensor.viz.axes import HOUSE_LETTERS
 from microtensor.viz.fold import fold
 from microtensor.viz.record import Recorder, Span
 from microtensor.viz.running import run
+from microtensor.viz.style import LIGHT
 from microtensor.viz.trace import trace
 from models import DecoderLayer, MultiHeadAttention, causal_mask
 
@@ -417,3 +419,25 @@ def test_every_op_of_the_registry_can_be_printed() -> None:
                 a.requires_grad_()
         assert viz.draw(op(*args, **params)).dot
         assert viz.draw(op(*args, **params), level="ops").dot
+
+
+def test_in_code_a_letter_is_an_axis_or_a_tensor() -> None:
+    nodes = viz.draw(MultiHeadAttention(16, 2), mt.ones(2, 5, 16), names="code").data["nodes"]
+    tensors = {re.sub("<[^>]*>", "", t["name"]) for node in nodes for t in node["tensors"]}
+    assert {"AV", "cat"} <= tensors
+    assert not tensors & set(HOUSE_LETTERS.values())
+
+
+@pytest.mark.parametrize("names", ["math", "code"])
+def test_a_number_in_a_path_is_no_factor(names: str) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    dot = viz.draw(model, mt.ones(4, 2), names=names).dot
+    assert "[2].weight" in dot
+    assert "> 2.weight" not in dot
+
+
+def test_of_many_heads_the_arrow_of_a_parameter_has_its_lanes_colour() -> None:
+    dot = viz.draw(MultiHeadAttention(16, 4), mt.ones(2, 5, 16), level="heads").dot
+    for lane in "QKV":
+        colours = re.findall(rf'p_lin{lane}:s -> lin{lane}\d .*?color="(#\w+)"', dot)
+        assert colours == [LIGHT.kinds[lane].stroke] * 4

@@ -82,13 +82,26 @@ def test_no_text_leaves_the_picture_or_meets_the_name_of_the_next_map(shape: tup
     names = []
     for text in root.iter(f"{SVG}text"):
         if text.get("transform") is None:  # from left to right
-            x, size = float(text.get("x", "")), float(text.get("font-size", ""))
+            x, y, size = (float(text.get(k, "")) for k in ("x", "y", "font-size"))
             width = 0.6 * size * len(text.text or "") * (1.1 if text.get("font-weight") == "bold" else 1.0)
             x -= {"start": 0.0, "middle": width / 2, "end": width}[text.get("text-anchor", "start")]
             assert x >= 0, text.text
             assert x + width <= float(root.get("width", "")), text.text
-            names += [(x, x + width)] * (text.text or "").startswith("layer")
-    assert all(end < start for (_, end), (start, _) in itertools.pairwise(names))
+            names += [(y, x, x + width)] * (text.text or "").startswith("layer")
+    assert all((y, end) < (below, start) for (y, _, end), (below, start, _) in itertools.pairwise(names))
+
+
+@pytest.mark.parametrize(
+    ("heads", "n", "rows"), [(4, 12, [2, 2]), (8, 5, [4, 4]), (3, 12, [2, 1]), (2, 40, [1, 1]), (4, 5, [4])]
+)
+def test_maps_stand_in_rows_whose_letters_can_be_read_on_a_page(heads: int, n: int, rows: list[int]) -> None:
+    root = ET.fromstring(viz.attention([weights(heads, n, n)] * 2).svg())
+    names = [t for t in root.iter(f"{SVG}text") if (t.text or "").startswith("layer")]
+    assert [t.text for t in names] == [f"layer {i}, head {j + 1}" for i in (1, 2) for j in range(heads)]
+    assert [len(list(row)) for _, row in itertools.groupby(names, lambda t: t.get("y"))] == 2 * rows
+    points = 170 / 25.4 * 72 / float(root.get("width", ""))
+    assert min(float(t.get("font-size", "")) for t in root.iter(f"{SVG}text")) * points >= 6.5
+    assert texts(root).count("queries") == 2 * len(rows)
 
 
 @given(st.lists(st.text(max_size=30), min_size=3, max_size=3))

@@ -69,7 +69,7 @@ def test_a_module_of_one_line_has_no_box() -> None:
     drawing = viz.draw(net, leaf(5, 3))
     assert clusters(drawing.dot) == {}
     assert drawing.about == [
-        "z_1 = input 0.weightᵀ + 0.bias", "z_2 = relu(z_1)", "y = z_2 2.weightᵀ + 2.bias",
+        "z_1 = input [0].weightᵀ + [0].bias", "z_2 = relu(z_1)", "y = z_2 [2].weightᵀ + [2].bias",
     ]  # fmt: skip
 
 

@@ -294,3 +294,10 @@ def test_every_light_colour_has_one_dark_counterpart() -> None:
     for kind, colours in style.LIGHT.kinds.items():
         assert (pairs[colours.stroke], pairs[colours.fill]) == style.DARK.kinds[kind]
     assert pairs[style.LIGHT.paper] == style.DARK.paper
+
+
+def test_what_names_of_one_module_differ_in_is_not_cut_off() -> None:
+    names = [f"{'a_long_module_path.' * 4}{end}" for end in ("weight", "bias")]
+    shown = [symbols.clean(name) for name in names]
+    assert [len(name) for name in shown] == [60, 60]
+    assert [name.rpartition(".")[2] for name in shown] == ["weight", "bias"]

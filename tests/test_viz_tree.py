@@ -144,8 +144,8 @@ def test_tokens_and_log_probabilities_are_written() -> None:
     assert nodes["n7"][1].startswith("sat<BR/>")
     assert ">−0.70, Σ −7.00<" in nodes["n7"][1]
     assert "<B>&lt;/s&gt;</B>" in nodes["n5"][1]
-    assert "1. score −2.50" in nodes["n5"][1]
-    assert "2. score −3.00" in nodes["n6"][1]
+    assert "place 1: score −2.50" in nodes["n5"][1]
+    assert "place 2: score −3.00" in nodes["n6"][1]
     assert drawn(viz.beam_tree(TREE).dot)[0]["n7"][1].startswith("2<BR/>")
     assert drawn(viz.beam_tree(TREE, lambda i: f"w{i}").dot)[0]["n7"][1].startswith("w2<BR/>")
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from microtensor.viz import symbols
 from microtensor.viz.trace import Graph, Node
 
-__all__ = ["HOUSE_LETTERS", "Shapes", "carry"]
+__all__ = ["CODE_WORDS", "HOUSE_LETTERS", "Shapes", "carry"]
 
 HOUSE_LETTERS = {"n": "T", "n_q": "T_q", "n_k": "T_k", "d": "C", "h": "H", "d_k": "D"}
+CODE_WORDS = {"H": "AV", "C": "cat"}  # symbols that are letters of axes there
 # Ops whose output has the axes of an input of the same shape only by accident.
 SHUFFLES = {"attention", "cat", "embedding", "getitem", "linear", "matmul", "permute", "put_add", "reshape",
             "setitem"}  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from microtensor.viz.fold import Folded, Group
+from microtensor.viz.formula import two_digits
 from microtensor.viz.style import to_dark
 from microtensor.viz.trace import Graph
 
@@ -17,13 +18,13 @@ GREY = "#E4E7EB"  # masked
 SIZE = 'WIDTH="9" HEIGHT="9" FIXEDSIZE="TRUE"'
 ORANGE, BLUE, PURPLE = (0xBF, 0x58, 0x04), (0x01, 0x73, 0xE3), (0xA5, 0x43, 0x86)
 CAPTION = (
-    "cells (first of the batch): row = query, column = key; <I>S</I> orange − 0 + blue, <I>A</I> white 0 … 1 "
-    "purple, grey = masked"
+    "cells (first of the batch): row = query, column = key; <I>S</I> orange − 0 + blue, up to the number in "
+    "its node; <I>A</I> white 0 … 1 purple, grey = masked"
 )
 
 
 def grids(graph: Graph, folded: Folded, group: Group, in_row: int) -> tuple[str, str]:
-    """(HTML of the grids of a group, one per head; why there are none) of what scores and softmax give."""
+    """(HTML of the grids of a group, one per head; their scale, or why there are none) of scores, softmax."""
     array = group.last.array
     if group.span is None or group.span.key not in ("scores", "softmax") or array is None or array.ndim < 2:
         return "", ""
@@ -32,9 +33,12 @@ def grids(graph: Graph, folded: Folded, group: Group, in_row: int) -> tuple[str,
     array = array if array.ndim == 3 else array[None]
     if max(array.shape[1:]) > MOST_POSITIONS or len(array) > MOST_GRIDS:
         return "", f"no cells: more than {MOST_GRIDS} heads or {MOST_POSITIONS} positions"
+    ends, scale, said = (PURPLE, PURPLE), 1.0, ""
     hidden = np.broadcast_to(_hidden(graph, folded, group, array), array.shape)
-    scale = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array) & ~hidden)) or 1.0
-    ends, scale = ((ORANGE, BLUE), scale) if group.span.key == "scores" else ((PURPLE, PURPLE), 1.0)
+    if group.span.key == "scores":  # before the mask
+        hidden = np.zeros_like(hidden)
+        scale = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array))) or 1.0
+        ends, said = (ORANGE, BLUE), f"cells ± {two_digits(scale)}"
     made = [_grid(grid / scale, mask, ends) for grid, mask in zip(array, hidden, strict=True)]
     cells = [f"<TD>{grid}</TD>" for grid in made]
     rows = ["".join(cells[i : i + in_row]) for i in range(0, len(cells), in_row)]
@@ -42,7 +46,7 @@ def grids(graph: Graph, folded: Folded, group: Group, in_row: int) -> tuple[str,
         count * (_points(n) + 2) + 2
         for count, n in ((min(in_row, len(made)), array.shape[2]), (len(rows), array.shape[1]))
     )
-    return f"{_table(wide, high, spacing=2)}<TR>{'</TR><TR>'.join(rows)}</TR></TABLE>", ""
+    return f"{_table(wide, high, spacing=2)}<TR>{'</TR><TR>'.join(rows)}</TR></TABLE>", said
 
 
 def _hidden(graph: Graph, folded: Folded, group: Group, array: Any) -> Any:

@@ -55,6 +55,8 @@ class _Writer:
         labels = any(arrow.gradient for arrow in self.picture.arrows)
         if self.direction == "LR" and (labels or self.picture.level == "ops" or self.picture.code):
             ranksep, margin = 0.12, "0.04,0.035"  # a long row, that must still be read on a slide
+        elif sum(cluster.index is not None for cluster in self.picture.clusters) > 2:
+            ranksep = 0.45  # the arrows of a parameter's box must part
         elif labels:  # they make room of their own between ranks
             ranksep = 0.20
         label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
@@ -227,7 +229,8 @@ class _Writer:
         return f"  {tail.name}{port} -> {head} [{', '.join(parts)}];"
 
     def _fwd(self, arrow: Arrow) -> list[str]:
-        colour = self.theme.kinds[arrow.tail.kind].stroke
+        heads = self.picture.level == "heads" and arrow.tail.kind == "param"  # they cross: told by colour
+        colour = self.theme.kinds[(arrow.head if heads else arrow.tail).kind].stroke
         if arrow.flows:  # one double line: an invisible second edge would eat the arrow at the tail
             return [
                 'class="fwd bwd"',
@@ -252,6 +255,8 @@ class _Writer:
     def _arrow_label(self, arrow: Arrow) -> str:
         shape = f" {arrow.label}" if arrow.label and self.direction != "LR" else ""
         norm = f'<FONT COLOR="{self.theme.gradient}"> {arrow.gradient}</FONT>' if arrow.gradient else ""
+        if norm and self.direction == "LR":  # room below it, or the arrow strikes its digits
+            return f'{_table(0)}<TR><TD>{norm}</TD></TR><TR><TD HEIGHT="8"></TD></TR></TABLE>'
         return "<BR/>".join(part for part in (shape, norm) if part)
 
     # --- legend ---------------------------------------------------------------------------------------------
@@ -297,10 +302,14 @@ class _Writer:
             kinds.append(self._font("dashed box: moves elements, computes nothing"))
         if any(a.flows for a in self.picture.arrows):
             kinds.append(
-                said("◀━", "gradient, with the norm of what it adds (‖∂‖ of all)", self.theme.gradient)
+                said(
+                    "━▷",
+                    "gradient, with the norm of its share (‖∂‖: of the sum)",
+                    self.theme.gradient,
+                )
             )
         if any(a.kind == "bwd" for a in self.picture.arrows):
-            kinds.append(said("◀╌", "gradient", self.theme.gradient))
+            kinds.append(said("╌▷", "gradient", self.theme.gradient))
             kinds.append(said("·····", "kept alive by the tape", self.theme.second))
         yield self._font("    ").join(kinds)
 

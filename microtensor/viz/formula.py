@@ -63,7 +63,9 @@ def number(value: Any) -> str:
 
 
 def two_digits(value: float) -> str:
-    """A norm: 0.35, 1.0, 2.1e+03."""
+    """A norm: 0.35, 1.0, 2,100, 2.1e+08."""
+    if 100 <= abs(value) < 1e7:
+        return f"{float(f'{value:.2g}'):,.0f}"
     return f"{value:#.2g}".rstrip(".") if math.isfinite(value) else number(value)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import unicodedata
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ Maps = list[npt.NDArray[Any]]  # a layer's weights each: (H, T, S)
 
 SMALLEST, LARGEST, SIDE = 7.0, 18.0, 320.0  # of a cell; of a map, where cells can be so large; pixels
 GAP, NAME, LETTERS, SCALE = 24.0, 90.0, 10.0, 120.0  # between maps; their names'; letters' height; a scale's
+PAGE = 74.0  # letters that are as wide as 170 mm when they are printed 6.5 points high
 LONGEST_TOKEN = 16  # characters of a label
 MOST_CELLS = 40_000
 FAINTEST = 0.005  # weight that is drawn
@@ -110,14 +112,8 @@ def attention(
         raise ValueError(
             f"attention: {T} queries look at {S} keys, which are others; give the keys' tokens, too"
         )
-    named = _labels("queries", queries, T)
-    return AttentionMaps(
-        maps,
-        named,
-        _labels("keys", queries if keys is None else keys, S),
-        theme=theme,
-        title=symbols.one_line(title, 200),
-    )
+    named = _labels("queries", queries, T), _labels("keys", queries if keys is None else keys, S)
+    return AttentionMaps(maps, *named, theme=theme, title=symbols.one_line(title, 200))
 
 
 def _layers(weights: Any) -> list[Any]:
@@ -175,7 +171,7 @@ def _png(text: str) -> bytes:
 
 
 class _Writer:
-    """Places everything: a row of maps for each layer, queries named left of it and keys below each map."""
+    """Places everything: maps in rows that a page can hold, queries named left of each and keys below."""
 
     def __init__(self, drawn: AttentionMaps) -> None:
         self.drawn = drawn
@@ -186,19 +182,23 @@ class _Writer:
         self.wide, self.high = self.cell * S, self.cell * T
         self.left = GAP + 8 + self._width(drawn.queries)  # of the first map
         self.below = 28 + self._width(drawn.keys)  # a map: its keys, and what they are
-        row = GAP + self.high + self.below
         heads, self.apart = max(map(len, drawn.maps)), max(self.wide, NAME) + GAP
+        rows = math.ceil(heads / max(1, (PAGE * self.letters - self.left) // self.apart))
+        in_row, high = math.ceil(heads / rows), GAP + self.high + self.below
         self.several = len(drawn.maps) * heads > 1  # a single map is nobody's but its title's
-        width = self.left + max(heads * self.apart, SCALE + 140, 8.5 * len(drawn.title) + GAP - self.left)
-        height = 36 + len(drawn.maps) * row + 24
-        self.root = ET.Element(f"{{{svg.SVG}}}svg", {"font-family": style.FONT})
-        for name, value in (("width", f"{width:g}"), ("height", f"{height:g}")):
-            self.root.set(name, value)
-        self.root.set("viewBox", f"0 0 {width:g} {height:g}")
+        width = self.left + max(in_row * self.apart, SCALE + 140, 8.5 * len(drawn.title) + GAP - self.left)
+        lines = [
+            (maps[i : i + in_row], number, i)
+            for number, maps in enumerate(drawn.maps, 1)
+            for i in range(0, len(maps), in_row)
+        ]
+        height = 36 + len(lines) * high + 24
+        size = {"width": f"{width:g}", "height": f"{height:g}", "viewBox": f"0 0 {width:g} {height:g}"}
+        self.root = ET.Element(f"{{{svg.SVG}}}svg", {"font-family": style.FONT, **size})
         self._add("rect", width="100%", height="100%", fill=self.colours.paper)
         self._text(12, 22, drawn.title, size=13, weight="bold")
-        for number, maps in enumerate(drawn.maps):
-            self._layer(maps, number + 1, 36 + number * row + GAP)
+        for row, line in enumerate(lines):
+            self._row(*line, 36 + row * high + GAP)
         self._scale(self.left, height - 24)
         self._finish()
 
@@ -227,15 +227,15 @@ class _Writer:
             "text", x=x, y=y, font_size=size, font_weight=weight, text_anchor=anchor, fill=colour, **turned
         ).text = text
 
-    def _layer(self, maps: npt.NDArray[Any], number: int, y: float) -> None:
+    def _row(self, maps: npt.NDArray[Any], layer: int, first: int, y: float) -> None:
         half = self.letters * 0.35  # of a letter's height, to stand in the middle of a cell
         self._text(20, y + self.high / 2, "queries", anchor="middle", up=True, second=True)
         for t, token in enumerate(self.drawn.queries):
             at = y + (t + 0.5) * self.cell + half
             self._text(self.left - 5, at, token, size=self.letters, anchor="end")
-        for head, weights in enumerate(maps):
-            x = self.left + head * self.apart
-            self._map(weights, x, y, f"layer {number}, head {head + 1}" if self.several else "")
+        for i, weights in enumerate(maps):
+            x = self.left + i * self.apart
+            self._map(weights, x, y, f"layer {layer}, head {first + i + 1}" if self.several else "")
             end = y + self.high
             for s, token in enumerate(self.drawn.keys):
                 at = x + (s + 0.5) * self.cell + half
@@ -283,10 +283,5 @@ class _Writer:
             for i, maps in enumerate(self.drawn.maps, 1)
             for j, weights in enumerate(maps, 1)
         ]
-        svg.dress(
-            self.root,
-            scope,
-            self.drawn.theme,
-            self.drawn.title,
-            "; ".join(["rows are queries, columns keys", *about[:50]]),
-        )
+        said = "; ".join(["rows are queries, columns keys", *about[:50]])
+        svg.dress(self.root, scope, self.drawn.theme, self.drawn.title, said)

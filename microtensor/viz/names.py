@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from microtensor.viz import formula, symbols
-from microtensor.viz.axes import Shapes
+from microtensor.viz.axes import CODE_WORDS, Shapes
 from microtensor.viz.fold import Folded, Group
 from microtensor.viz.formula import Formula, Printer
 from microtensor.viz.record import Span
@@ -59,8 +60,10 @@ class Names:
         if (given := self.numbered.get(node, node.given)) is not None:
             return given
         if self.code:
-            return node.code or node.symbol
-        return node.symbol or (node.code and ".".join(node.code.split(".")[-2:]))  # norm.weight will do
+            symbol = node.code or CODE_WORDS.get(node.symbol or "", node.symbol)
+        else:
+            symbol = node.symbol or (node.code and ".".join(node.code.split(".")[-2:]))  # norm.weight will do
+        return symbol and re.sub(r"^(\d+)\.", r"[\1].", symbol)  # 2.weight behind a factor reads as 2
 
     def of(self, node: Node) -> str | None:
         """The node's symbol; None for an op whose result has no name."""

@@ -40,13 +40,14 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """Line breaks and tabs become spaces, nothing ∅, a control character its escape; cut at `longest`."""
+    """Line breaks, tabs become spaces, nothing ∅, a control character its escape; cut in the middle."""
     text = str(text)
     if not text.isprintable():
         text = "".join(" " if c in "\n\r\t\v\f\x85\u2028\u2029" else _printable(c) for c in text)
     text = " ".join(text.split())
     if len(text) > longest:
-        text = text[: longest - 1] + "…"
+        end = longest // 3  # where names of one module differ
+        text = text[: longest - 1 - end] + "…" + text[-end:]
     return text or "∅"
 
 

@@ -132,7 +132,7 @@ class _Tree:
         ]
         text.append(_small(f"{_number(node.log_p)}, Σ {_number(node.log_prob)}", theme))
         if node.rank:
-            text.append(_small(f"{node.rank}. score {_number(node.score)}", theme))
+            text.append(_small(f"place {node.rank}: score {_number(node.score)}", theme))
         said = " ".join(self._name(j) for j in self._path(i))
         tooltip = f"{said}\nlog P {_number(node.log_prob)}, score {_number(node.score)}\n{kind}"
         label = "<BR/>".join(text)

@@ -110,6 +110,7 @@ class _Describer:
             tensors = [self.painter.graph.output]
         said["label"] = label if words != ["leaf", "param"] else ", ".join([label, *facts])
         said["tensors"] = [self._tensor(node) for node in tensors]
+        said["shares"] = words == ["op", "softmax"]  # its cells have that node's colour
         facts = [label, *facts] if words == ["leaf", "param"] else facts
         said["facts"] = [fact for fact in facts if not fact.startswith("gradient: ")]
         if words[0] in ("vjp", "grad"):

@@ -250,7 +250,7 @@ function about(data, node, found) {
     element("h2", {}, ...(node.equation ? [rich(node.equation)] : names.length ? names : [node.label])),
     line(kind, "kind"),
     ...(node.found ? [line(node.found, "found")] : []),
-    ...node.tensors.flatMap(aboutTensor),
+    ...node.tensors.flatMap((tensor) => aboutTensor(tensor, node.shares)),
     ...section("gradient, by the vector-Jacobian product", ...formulas),
     ...section("more", ...node.facts.map((fact) => line(fact, ""))),
     ...(ways.length ? section("paths", element("ul", {}, ...ways)) : []),
@@ -261,7 +261,7 @@ function many(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
-function aboutTensor(tensor) {
+function aboutTensor(tensor, shares) {
   const rows = [];
   if (tensor.shape && tensor.shape !== tensor.sizes) rows.push(["shape", rich(tensor.shape)]);
   rows.push(["sizes", tensor.sizes]);
@@ -278,25 +278,25 @@ function aboutTensor(tensor) {
     element("h3", {}, rich(tensor.name)),
     element("table", {}, element("tbody", {}, ...rows.map(([name, value]) =>
       element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, value))))),
-    ...(values?.maps ? [maps(values.maps, plain(tensor.name))] : []),
+    ...(values?.maps ? [maps(values.maps, plain(tensor.name), shares)] : []),
   ];
 }
 
-/** Values as cells, orange − 0 + blue, grey what is not finite; the numbers are in each cell's title. */
-function maps(grids, name) {
-  const finite = grids.flat(2).filter(Number.isFinite), most = Math.max(...finite.map(Math.abs)) || 1;
+/** Values as cells, orange − 0 + blue, shares white 0 … 1 purple, grey what is not finite; the numbers are in each cell's title. */
+function maps(grids, name, shares) {
+  const finite = grids.flat(2).filter(Number.isFinite), most = shares ? 1 : Math.max(...finite.map(Math.abs)) || 1;
   const side = Math.min(16, 320 / Math.max(...grids.map((grid) => grid[0].length)));
   return element("div", { class: "maps" }, ...grids.map((grid, k) => drawn("svg", {
     role: "img", width: side * grid[0].length, height: side * grid.length,
     "aria-label": `values of ${name}, map ${k + 1} of ${grids.length}, ${grid.length} by ${grid[0].length}`,
   }, ...grid.flatMap((row, i) => row.map((x, j) => drawn("rect", {
-    x: j * side, y: i * side, width: side, height: side, fill: colour(x, most),
+    x: j * side, y: i * side, width: side, height: side, fill: colour(x, most, shares),
   }, drawn("title", {}, digits(x))))))));
 }
 
-function colour(x, most) {
+function colour(x, most, shares) {
   if (!Number.isFinite(x)) return "#E4E7EB";
-  const end = x < 0 ? [0xbf, 0x58, 0x04] : [0x01, 0x73, 0xe3], share = Math.abs(x) / most;
+  const end = shares ? [0xa5, 0x43, 0x86] : x < 0 ? [0xbf, 0x58, 0x04] : [0x01, 0x73, 0xe3], share = Math.abs(x) / most;
   return `rgb(${end.map((part) => Math.round(255 + share * (part - 255))).join(" ")})`;
 }
 
@@ -305,9 +305,9 @@ function aboutFrame(data, frame) {
   return [element("h2", {}, frame.label), line(`frame: click or Enter ${frame.open ? "" : "un"}folds it${alike}`, "kind")];
 }
 
-/** dX = 1 of 3, ‖·‖ 11, and the norm of the sum so far. */
+/** dX = 1 of 3, ‖·‖ 11, and the norm of the sum so far; of a single one dX, ‖·‖ 11. */
 function arrived(arrival) {
-  const said = element("li", {}, rich(arrival.name), ` = ${arrival.part} of ${arrival.of}`);
+  const said = element("li", {}, rich(arrival.name), arrival.of > 1 ? ` = ${arrival.part} of ${arrival.of}` : "");
   if (arrival.norm !== undefined) said.append(`, ‖·‖ ${digits(arrival.norm)}`);
   if (arrival.sum !== undefined && arrival.of > 1) {
     said.append(`, ‖sum${arrival.part < arrival.of ? " so far" : ""}‖ ${digits(arrival.sum)}`);
