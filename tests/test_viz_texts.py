@@ -43,7 +43,7 @@ def in_numpy(name: str, x: Any, params: dict[str, Any]) -> dict[str, Any]:
         "softmax": lambda x: np.moveaxis(
             formula.FUNCTIONS["softmax"](np.moveaxis(x, rows["axis"], -1)), -1, rows["axis"]
         ),
-        "inside": lambda x, low, high: (x >= (low or -np.inf)) & (x <= (high or np.inf)),
+        "inside": lambda x, low, high: np.clip(x, low, high) == x,
         "flip": lambda x: np.flip(x, params.get("axes", axis)),
         "cumsum": lambda x: np.cumsum(x, axis),
         "dropout": lambda x, p: x * kernels.dropout_keeps(x.shape, **params) / (1 - p),
