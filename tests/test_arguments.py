@@ -303,3 +303,9 @@ def test_a_method_gives_a_tensor_of_ours_or_an_error_of_ours_whatever_it_is_give
                 assert fine, f"{name}{args}{options}: {made!r}"
             for part in made if isinstance(made, tuple) else (made,):
                 assert not isinstance(part, Tensor) or part.dtype in dtypes.KNOWN, f"{name}{args}{options}"
+
+
+def test_dim_and_axis_together_are_refused():
+    for call in (lambda: X.sum(dim=0, axis=0), lambda: mt.cat([X, X], dim=0, axis=0)):
+        with pytest.raises(TypeError, match=r"unexpected keyword argument 'axis'"):
+            call()

@@ -26,11 +26,12 @@ def by_its_name(function: Function, name: str | None = None) -> Function:
     who = name or function.__name__
 
     @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        if options:
-            options = {SPELLINGS.get(name, name): value for name, value in options.items()}
+    def call(*args: Any, **given: Any) -> Any:
+        if given:
+            # beside a dim an axis stays one, so that Python refuses it
+            given = {n if SPELLINGS.get(n) in given else SPELLINGS.get(n, n): v for n, v in given.items()}
         try:
-            return function(*args, **options)
+            return function(*args, **given)
         except (ValueError, TypeError, IndexError, RuntimeError) as error:
             rename(error, who)
             raise
