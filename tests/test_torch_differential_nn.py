@@ -368,6 +368,7 @@ MEANT: list[tuple[Any, ...]] = [
     ),
     ("nll_loss|cross_entropy", "expected target dtype to be Long or Byte", "integers of every dtype"),
     ("nll_loss|cross_entropy", "expected scalar type Long but found", "integers of every dtype"),
+    ("cross_entropy", r"gather\(\): Expected dtype int32/int64 for index", "integers of every dtype"),
     ("one_hot", "only applicable to index tensor of type LongTensor", "integers of every dtype"),
     ("embedding", "scalar types: Long, Int; but got torch.ByteTensor", "integers of every dtype"),
     # results
