@@ -15,7 +15,7 @@ import numpy as np
 import microtensor as mt
 from microtensor import Tensor, nn
 from models.cache import KeyValueCache
-from models.masks import padding_mask
+from models.masks import check_ids, padding_mask
 from models.transformer import Transformer
 
 __all__ = ["Draft", "begin", "evaluating"]
@@ -134,9 +134,8 @@ def begin(
     For a GPT idx is the prompt, for the encoder–decoder the source.
     """
     translates = isinstance(model, Transformer)
-    if not isinstance(idx, Tensor):
-        raise TypeError(f"{who}: idx is {type(idx).__name__}; give token ids as a tensor (B, T)")
-    if idx.ndim != 2 or (idx.shape[1] < 1 and not translates):
+    check_ids(who, idx=idx)
+    if idx.shape[1] < 1 and not translates:
         raise ValueError(
             f"{who}: idx has shape {idx.shape}; give (B, T) with one token at least to start from"
         )

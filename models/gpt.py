@@ -18,7 +18,7 @@ from models.attention import CONCAT, scaled_dot_product_attention
 from models.cache import KeyValueCache
 from models.generate import generate
 from models.gpt2 import gpt2_settings, gpt2_tensors, is_conv1d
-from models.masks import causal_mask
+from models.masks import causal_mask, check_ids
 from models.pretrained import fill
 
 __all__ = ["GPT", "GPTConfig"]
@@ -190,6 +190,7 @@ class GPT(nn.Module):
         self, idx: Tensor, targets: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """(B, T) → (logits, loss); with a cache, idx holds the tokens after those that it has read."""
+        check_ids("GPT", idx=idx, targets=targets)
         start = 0 if cache is None else cache.length
         T = idx.shape[1]
         if start + T > self.config.block_size:

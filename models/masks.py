@@ -16,7 +16,10 @@ import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import Tensor
 
-__all__ = ["causal_mask", "check_fits", "combine_masks", "explain_mask", "four_axes", "padding_mask"]
+__all__ = [
+    *("causal_mask", "check_fits", "check_ids", "combine_masks", "explain_mask", "four_axes"),
+    "padding_mask",
+]
 
 
 def causal_mask(T: int, past: int = 0) -> Tensor:
@@ -34,15 +37,35 @@ def causal_mask(T: int, past: int = 0) -> Tensor:
     return mt.ones(T, past + T, dtype=mt.bool).tril(past)
 
 
+def check_ids(who: str, **given: Tensor | None) -> None:
+    """Token ids are a tensor (B, T), also those of one text; what is said of each (or None) has their shape.
+
+    Shapes: all (B, T)
+    Raises: TypeError for what is no tensor, ValueError for another shape, or several.
+    Source: ours. As many targets in another shape would be read in another order, without a word.
+    """
+    shapes = {}
+    for name, ids in given.items():
+        if ids is None:
+            continue
+        if not isinstance(ids, Tensor):
+            raise TypeError(f"{who}: {name} is {type(ids).__name__}; give a tensor (B, T)")
+        if ids.ndim != 2:
+            raise ValueError(f"{who}: {name} has shape {ids.shape}; make it (B, T), B = 1 for one text")
+        shapes[name] = ids.shape
+    if len({*shapes.values()}) > 1:
+        told = " and ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"{who}: {told} differ; give one for each token")
+
+
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
     """ids (B, S) → (B, 1, 1, S), True where a token is no padding: broadcasts over heads and queries.
 
     Shapes: ids (B, S) → (B, 1, 1, S)
-    Raises: ValueError for ids of another shape, TypeError for ids that are no integers.
+    Raises: ValueError for ids of another shape, TypeError for ids that are no tensor of integers.
     Source: the lecture, padding; the paper's batches hold sentences of different lengths.
     """
-    if ids.ndim != 2:
-        raise ValueError(f"padding_mask: ids have shape {ids.shape}; make them (B, S)")
+    check_ids("padding_mask", ids=ids)
     if ids.dtype.kind not in "iu":
         raise TypeError(
             f"padding_mask: ids are {ids.dtype}; give token ids, which are integers. What is a mask already "

@@ -44,7 +44,7 @@ class PositionalEncoding(nn.Module):
     position, at first N(0, 1/d_model).
 
     Shapes: (B, T, d_model) → (B, T, d_model)
-    Raises: ValueError for another kind, and for sequences longer than max_len.
+    Raises: ValueError for another kind, another width, and for sequences longer than max_len.
     Source: the paper, §3.5, §5.4 (dropout on the sums) and Table 3, row E (learned); the lecture.
     """
 
@@ -64,7 +64,10 @@ class PositionalEncoding(nn.Module):
 
     def forward(self, x: Tensor, past: int = 0) -> Tensor:
         """(B, T, d_model) → (B, T, d_model), for the positions past … past + T − 1"""
-        length, max_len = past + x.shape[-2], self.pe.shape[0]
+        max_len, d_model = self.pe.shape
+        if x.ndim < 2 or x.shape[-1] != d_model:  # a width of 1 would broadcast
+            raise ValueError(f"PositionalEncoding: x has shape {x.shape}; make it (B, T, {d_model})")
+        length = past + x.shape[-2]
         if length > max_len:
             raise ValueError(
                 f"PositionalEncoding: {length} positions, but max_len is {max_len}; make max_len larger"

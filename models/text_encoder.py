@@ -22,7 +22,7 @@ import microtensor.nn.functional as F
 from microtensor import Tensor, nn
 from models.bert import bert_names, bert_settings, bert_tensors, bert_tokenizer
 from models.draft import evaluating
-from models.masks import padding_mask
+from models.masks import check_ids, padding_mask
 from models.pretrained import fill
 from models.transformer import Encoder, Weights
 
@@ -141,15 +141,10 @@ class TextEncoder(nn.Module):
         return hidden
 
     def _embed(self, ids: Tensor, token_types: Tensor | None) -> Tensor:
-        if ids.ndim != 2 or ids.shape[1] > self.config.max_len:
+        check_ids("TextEncoder", ids=ids, token_types=token_types)
+        if ids.shape[1] > self.config.max_len:
             raise ValueError(
-                f"TextEncoder: ids have shape {tuple(ids.shape)}; make them (B, T), T at most max_len "
-                f"{self.config.max_len}"
-            )
-        if token_types is not None and token_types.shape != ids.shape:
-            raise ValueError(
-                f"TextEncoder: token_types have shape {tuple(token_types.shape)}, ids {tuple(ids.shape)}; "
-                f"give a type for each id"
+                f"TextEncoder: {ids.shape[1]} ids, but max_len is {self.config.max_len}; shorten the text"
             )
         places = self.position_embedding.weight[: ids.shape[1]]  # (T, C)
         types = self.type_embedding.weight[0] if token_types is None else self.type_embedding(token_types)

@@ -67,7 +67,7 @@ REFUSALS = {
     "a group that is none": (lambda: sgd().add_param_group([1]), TypeError, r"a group is \[1\]; give"),
     "a group of nothing": (lambda: sgd().add_param_group({"params": []}), ValueError, "no parameters"),
     "a list that is longer": (lambda: assert_close([1.0], [1.0, 2.0]), AssertionError, "no sequence of 2"),
-    "ids in a row": (lambda: padding_mask(mt.ones(3).long(), 0), ValueError, r"ids have shape \(3,\)"),
+    "ids in a row": (lambda: padding_mask(mt.ones(3).long(), 0), ValueError, r"ids has shape \(3,\)"),
     "a mask of numbers": (lambda: combine_masks(mt.ones(2, 2)), TypeError, "a mask is float32"),
     "a negative length": (lambda: sinusoidal_encoding(-1, 4), ValueError, "-1"),
     "another batch": (lambda: attention((2, 3, 4), (1, 3, 4), (1, 3, 4)), ValueError, "differ in batch size"),

@@ -172,6 +172,16 @@ def test_impossible_options_are_refused(options, text):
         generate(small(), x, 3, **options)
 
 
+@pytest.mark.parametrize("make", [mt.ones, np.ones, lambda shape: np.ones(shape).tolist()])
+@pytest.mark.parametrize(("idx", "targets"), [((), None), ((6,), None), ((1, 2, 3), None), ((2, 3), (3, 2)),
+                                              ((2, 3), (6,)), ((2, 3), (2, 2))])  # fmt: skip
+def test_ids_and_targets_of_other_shapes_are_refused(idx, targets, make):
+    """(3, 2) holds as many targets as (2, 3): in another order, which the loss would not show."""
+    given = [make(idx)] if targets is None else [mt.ones(*idx).long(), make(targets)]
+    with pytest.raises((TypeError, ValueError), match=r"^GPT: (idx|targets) .*; "):
+        small()(*given)
+
+
 def test_heads_that_do_not_divide_the_width_are_refused():
     with pytest.raises(ValueError, match=r"^GPT: n_embd 8 is not divisible by n_head 3; "):
         GPT(GPTConfig(**{**SMALL, "n_head": 3}))

@@ -1,5 +1,7 @@
 """The Transformer: masks, wiring, faithfulness to the paper, gradients, decoding, PyTorch parity."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -319,6 +321,9 @@ def test_positional_encoding_is_added_and_not_saved():
     assert layer.state_dict() == {}
     x = mt.zeros(1, 3, 4)
     assert (layer(x)[0] == layer.pe[:3]).all()
+    for shape in [(4,), (1, 3, 1), (1, 3, 5)]:  # a width of 1 would become one of 4
+        with pytest.raises(ValueError, match=rf"^PositionalEncoding: x has shape {re.escape(str(shape))}; "):
+            layer(mt.zeros(*shape))
 
 
 # --- parity with PyTorch ------------------------------------------------------------------------------------

@@ -340,7 +340,7 @@ def test_masks_that_cannot_be_combined_or_made_are_refused():
 
     with pytest.raises(TypeError, match=r"combine_masks: a mask is float32; make it boolean"):
         combine_masks(mt.ones(2, 2).bool(), mt.ones(2, 2))
-    with pytest.raises(ValueError, match=r"padding_mask: ids have shape \(3,\); make them \(B, S\)"):
+    with pytest.raises(ValueError, match=r"padding_mask: ids has shape \(3,\); make it \(B, T\)"):
         padding_mask(mt.tensor([1, 0, 0]), 0)
 
 
