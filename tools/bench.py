@@ -34,7 +34,7 @@ from tools.benchmarks import cases, probes  # noqa: E402
 HANDICAPS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "MICROTENSOR_NUM_THREADS")
 SAMPLE_SECONDS = 0.0003  # a sample repeats a fast call for so long: much less than a turn of the scheduler
-ROUND_SECONDS = 0.05  # for one case
+ROUND_SECONDS = 0.5  # shared by the cases: the first training steps of a round wake caches and sleeping cores
 ROUNDS, QUICK_ROUNDS = 15, 5
 
 
@@ -85,13 +85,14 @@ def work(benchmark: str, rival: str, threads: int) -> None:
         print(json.dumps([name, operations, loss]), flush=True)
     print("ready", flush=True)
     for _ in sys.stdin:
-        print(json.dumps([_seconds(call, repeats) for call, repeats in calls]), flush=True)
+        seconds = ROUND_SECONDS / len(calls)
+        print(json.dumps([_seconds(call, repeats, seconds) for call, repeats in calls]), flush=True)
 
 
-def _seconds(call: Callable[[], object], repeats: int) -> list[float]:
+def _seconds(call: Callable[[], object], repeats: int, seconds: float) -> list[float]:
     call()  # untimed: the rival's round has emptied the caches
     samples = []
-    end = time.perf_counter() + ROUND_SECONDS
+    end = time.perf_counter() + seconds
     while not samples or time.perf_counter() < end:
         start = time.perf_counter()
         for _ in range(repeats):
