@@ -115,6 +115,16 @@ def _layer_norm_back(
         _layer_norm_block_back(g[i:k], x[i:k], w, mean[i:k], rstd[i:k], gx[i:k], gw, gb)
 
 
+@jit(lean=True)
+def _sum_blocks(partial: Array, gw: Array, gb: Array) -> None:
+    for j in range(gw.size):
+        s = t = 0.0  # float64
+        for block in range(partial.shape[0]):
+            s += np.float64(partial[block, 0, j])
+            t += np.float64(partial[block, 1, j])
+        gw[j], gb[j] = s, t
+
+
 def layer_norm_backward(g: Array, x: Array, w: Array, mean: Array, rstd: Array) -> tuple[Array, Array, Array]:
     """With h = (x − μ) · rstd:  gx = rstd · (g w − mean(g w) − h · mean(g w h)), gw = Σ g h, gb = Σ g.
 
@@ -126,5 +136,6 @@ def layer_norm_backward(g: Array, x: Array, w: Array, mean: Array, rstd: Array) 
     partial = np.empty((-(-len(rows) // BLOCK_ROWS), 2, rows.shape[1]), x.dtype)
     means, r = as_rows(mean), contiguous(rstd).reshape(-1)
     run(0.5 * x.size, *_layer_norm_back, as_rows(g), rows, contiguous(w), means, r, as_rows(gx), partial)
-    gw, gb = np.add.reduce(partial, 0, np.float64)
-    return gx, gw.astype(x.dtype), gb.astype(x.dtype)  # apart: each is somebody's own
+    gw, gb = np.empty(w.shape, x.dtype), np.empty(w.shape, x.dtype)  # apart: each is somebody's own
+    _sum_blocks(partial, gw, gb)
+    return gx, gw, gb
