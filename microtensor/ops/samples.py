@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-Rng = np.random.Generator
+Rng: TypeAlias = "np.random.Generator"  # a name only: importing it takes a while
 Samples = Iterator[tuple[tuple[Any, ...], dict[str, Any]]]
 
 
