@@ -155,7 +155,8 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
         if y.array.size != 1:
             raise RuntimeError(
                 f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from "
-                f"({_made(y)}); reduce it to a scalar first, as in .sum() or .mean(), or pass gradient="
+                f"({_made(y)}); reduce it to a scalar first, as in .sum() or .mean(), or pass "
+                f"{'grad_outputs' if who == 'grad' else 'gradient'}="
             )
         g = np.array(1, dtype).reshape(shape)
     if not isinstance(g, (engine.Tensor, ndarray)):

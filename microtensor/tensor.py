@@ -274,12 +274,11 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
 
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
         if self.grad_fn is not None:
-            raise RuntimeError(
-                "deepcopy: only leaf tensors can be copied with their gradient; use detach() or clone()"
-            )
+            raise RuntimeError(f"deepcopy: a {self.shape} tensor is recorded; use detach() or clone()")
         copied = _make(self.array.copy(), None, None, type(self))
         copied._requires_grad, copied.name = self._requires_grad, self.name
-        copied._grad = None if self._grad is None else self._grad.clone()
+        # a parameter's gradient is not copied, as in PyTorch: that of a model's copy would be a step too old
+        copied._grad = self._grad.clone() if self._grad is not None and type(self) is Tensor else None
         memo[id(self)] = copied
         return copied
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -203,6 +204,32 @@ def test_lists_and_sequences_index_slice_and_iterate():
 
 
 # --- layers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("make", "who"), [
+    (lambda x: nn.ModuleList([x]), "ModuleList"),
+    (lambda x: nn.ModuleList().append(x), "ModuleList"),
+    (lambda x: nn.Sequential(x), "Sequential"),
+    (lambda x: nn.ModuleDict({"0": x}), "ModuleDict"),
+])  # fmt: skip
+@pytest.mark.parametrize("item", [1, [nn.ReLU()], F.relu])
+def test_a_container_refuses_what_is_no_module_by_its_own_name(make, who, item):
+    with pytest.raises(TypeError, match=rf"^{who}: 0 is {type(item).__name__}; make it a Module"):
+        make(item)
+
+
+@pytest.mark.parametrize("padding_idx", [-5, -1, 0, 4])
+def test_the_padding_row_is_named_as_ids_name_it(padding_idx):
+    layer = nn.Embedding(5, 2, padding_idx=padding_idx)
+    assert layer.padding_idx == padding_idx % 5
+    assert not layer(mt.tensor([layer.padding_idx])).any()
+
+
+def test_a_copied_model_has_its_gradients_yet_to_come():
+    layer, leaf = nn.Linear(2, 2), mt.ones(2, requires_grad=True)
+    (layer(leaf) ** 2).sum().backward()
+    assert [p.grad for p in copy.deepcopy(layer).parameters()] == [None, None]
+    assert copy.deepcopy(leaf).grad.tolist() == leaf.grad.tolist()
 
 
 def test_linear_and_embedding_refuse_what_does_not_fit():

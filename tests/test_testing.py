@@ -291,10 +291,26 @@ def test_what_proves_nothing_is_refused():
         check_causal(lambda x: x[:, 1:], x)
     with pytest.raises(ValueError, match="no embedding looked up the ids"):
         check_causal(lambda ids: nn.Linear(2, 2)(x), TGT)
-    with pytest.raises(ValueError, match="must return a recorded tensor"):
-        check_causal(lambda x: x.detach(), x)
+    for given, said in [(x, r"\(1, 4, 2\)"), (None, "None")]:
+        with pytest.raises(ValueError, match=rf"^check_causal: the model gave {said}; return .* recorded"):
+            check_causal(lambda x, y=given: y, x)
     with pytest.raises(ValueError, match="two calls gave two results"):
         check_causal(lambda x: F.dropout(x, 0.5), x)
+
+
+@pytest.mark.parametrize("given", [None, 3.0, (), [None], mt.ones(2).long()])
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_a_function_that_returns_nothing_to_check_is_refused(check, given):
+    with pytest.raises(
+        TypeError, match=rf"^{check.__name__}: fn gave {type(given).__name__}; return a float"
+    ):
+        check(lambda x: given, mt.ones(2).double().requires_grad_())
+
+
+@pytest.mark.parametrize("given", [F.gelu, mt.exp, 3, "exp"])
+def test_what_is_no_op_is_told_where_to_go(given):
+    with pytest.raises(TypeError, match=r"^check_op: .* is no op; .* to gradcheck$"):
+        check_op(given)
 
 
 def test_a_module_is_checked_in_eval_mode_and_put_back():

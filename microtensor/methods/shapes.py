@@ -124,7 +124,7 @@ class Shapes(Parts):
         y: Tensor = ops.reshape(self, shape=sizes)
         if y.base is None and self.array.size:
             raise RuntimeError(
-                f"{who}: a tensor of shape {self.shape} and strides {self.array.strides} cannot be seen as "
+                f"{who}: a tensor of shape {self.shape} and strides {self.stride()} cannot be seen as "
                 f"{sizes} without a copy; use reshape(), or contiguous().view()"
             )
         return y

@@ -113,7 +113,7 @@ class ModuleList(_Numbered):
         super().__init__(() if modules is None else modules)
 
     def _set(self, name: str, item: Module) -> None:
-        self.add_module(name, item)
+        self._register(type(self).__name__, name, item, self._modules, Module)
 
 
 class ParameterList(_Numbered):
@@ -149,7 +149,7 @@ class Sequential(ModuleList):
         if len(modules) != 1 or not isinstance(modules[0], dict):
             modules = (dict(enumerate(modules)),)
         for name, module in modules[0].items():
-            self.add_module(str(name), module)
+            self._set(str(name), module)
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
@@ -181,7 +181,7 @@ class ModuleDict(Module, MutableMapping[str, Module]):
         return self._modules[key]  # type: ignore[no-any-return]
 
     def __setitem__(self, key: str, module: Module) -> None:
-        self.add_module(key, module)
+        self._register(type(self).__name__, key, module, self._modules, Module)
 
     def __delitem__(self, key: str) -> None:
         del self._modules[key]

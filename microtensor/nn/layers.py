@@ -85,6 +85,7 @@ class Embedding(Module):
                 raise ValueError(
                     f"Embedding: padding_idx {padding_idx} is outside 0 … {num_embeddings - 1}; choose a row"
                 )
+            self.padding_idx = padding_idx % num_embeddings  # as an id, which programs compare ids with
             self.weight.array[padding_idx] = 0
 
     def forward(self, input: Tensor) -> Tensor:

@@ -98,6 +98,8 @@ def check_op(op: Op, seed: int = 0) -> None:
 
 def _samples(op: Op, seed: int) -> list[_Sample]:
     """The calls that an op's samples stand for; refused if they are none, or check no gradient."""
+    if not isinstance(op, Op):
+        raise TypeError(f"check_op: {op!r} is no op; give what engine.op made, a function to gradcheck")
     if op.samples_function is None:
         raise ValueError(f"check_op: {op.name} has no samples; give it some with @{op.__name__}.samples")
     given = op.samples_function(np.random.default_rng(seed))

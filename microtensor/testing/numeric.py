@@ -79,9 +79,7 @@ def _compare(fn: Any, leaves: Sequence[Any], by: dict[str, Tensor], full: bool, 
         if not np.isfinite(y.array).all():
             raise ValueError(f"{who}: a value {y.shape} is not finite; choose inputs inside the domain")
         if y.array.tobytes() != z.array.tobytes():
-            raise ValueError(
-                f"{who}: two calls gave two results; turn dropout off with .eval(), or draw numbers outside"
-            )
+            raise ValueError(f"{who}: two calls gave two results; turn dropout off (.eval()), draw outside")
     cotangents = [away_from_zero(rng, y.shape) for y in outputs]
     recorded = [(y, u) for y, u in zip(outputs, cotangents, strict=True) if y.requires_grad]
     gradients: Sequence[Tensor | None] = [None] * len(by)
@@ -142,7 +140,7 @@ def gradgradcheck(
     wanted = _differentiated("gradgradcheck", name, args, parameters)
     trained = [p for p in parameters.values() if p.requires_grad]
     rng = np.random.default_rng(seed + 1)
-    made = _outputs(fn(*[as_leaf(a, i in wanted) for i, a in enumerate(args)]))
+    made = _floating(fn(*[as_leaf(a, i in wanted) for i, a in enumerate(args)]), "gradgradcheck")
     probe = [y for y in made if y.requires_grad]
     cotangents = [as_leaf(as_tensor(rng.normal(size=y.shape)), True) for y in probe]
     if not probe:
@@ -194,11 +192,13 @@ def as_leaf(value: Any, requires_grad: bool) -> Any:
 
 
 def _outputs(result: Any) -> list[Tensor]:
-    return [result] if isinstance(result, Tensor) else list(result)
+    return list(result) if isinstance(result, tuple | list) else [result]
 
 
-def _floating(result: Any) -> list[Tensor]:
-    return [y for y in _outputs(result) if isinstance(y, Tensor) and dtypes.floating(y.dtype)]
+def _floating(result: Any, who: str = "gradcheck") -> list[Tensor]:
+    if not (ys := [y for y in _outputs(result) if isinstance(y, Tensor) and dtypes.floating(y.dtype)]):
+        raise TypeError(f"{who}: fn gave {type(result).__name__}; return a floating tensor, or some")
+    return ys
 
 
 def away_from_zero(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

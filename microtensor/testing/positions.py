@@ -47,7 +47,7 @@ def check_causal(model: Callable[..., Any], x: Any, *, seed: int = 0) -> None:
 
     def groups(y: Array) -> Iterable[Group]:
         if y.shape[:2] != x.shape[:2]:
-            raise ValueError(f"check_causal: x {x.shape} gave y {y.shape}; both must begin with (B, T)")
+            raise ValueError(f"check_causal: x {x.shape} gave y {y.shape}; begin both with (B, T)")
         row, at = np.indices(x.shape[:2])
         yield from ((f"output {t}", at == t, at > t, AHEAD) for t in range(x.shape[1]))
         yield from ((f"row {b}", row == b, row != b, APART) for b in range(len(x)) if len(x) > 1)
@@ -122,9 +122,7 @@ def _prove(who: str, model: Any, x: Tensor, groups: Callable[[Array], Iterable[G
                 d = d.reshape(*y.shape[:2], -1).max(-1, initial=0.0) * counted
                 _refuse(who, f"{what}, at", text, d, scale, cure)
         if not seen:
-            raise ValueError(
-                f"{who}: y depends on no input at all, so that nothing is proved; check the model"
-            )
+            raise ValueError(f"{who}: y depends on no input at all: nothing is proved; check the model")
     finally:
         for module in training:
             object.__setattr__(module, "training", True)
@@ -156,7 +154,7 @@ def _run(who: str, model: Any, x: Tensor, content: Array | None) -> tuple[Tensor
         y = model(leaf)
     y = y[0] if isinstance(y, tuple | list) else y
     if not isinstance(y, Tensor) or y.ndim < 2 or not y.requires_grad:
-        raise ValueError(f"{who}: the model must return a recorded tensor (B, T, …), not {y!r}")
+        raise ValueError(f"{who}: the model gave {getattr(y, 'shape', y)}; return (B, T, …), recorded from x")
     if ids is None:
         return y, [leaf], leaf.array
     if not looked_up:
