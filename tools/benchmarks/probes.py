@@ -115,21 +115,27 @@ def attention(rivals: list[str], quick: bool) -> list[Line]:
 
 
 def start(rivals: list[str], quick: bool) -> list[Line]:
-    """Seconds of `import`, and from the start of a process to the end of its first training step."""
-    python, path = [sys.executable, "-c"], {"PYTHONPATH": str(ROOT)}
-    repeats = 3 if quick else 9
-    ours, numpy = (_seconds([*python, f"import {m}"], repeats, **path) for m in ("microtensor", "numpy"))
-    lines = [line("import, over NumPy's", ours - numpy, None, "s", 0.1)]
+    """Seconds of `import`, and from the start of a process to the end of its first training step.
+
+    All have their bytecode, as pip leaves it, whatever PYTHONDONTWRITEBYTECODE says of this checkout.
+    """
+    python, repeats = [sys.executable, "-c"], 3 if quick else 9
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tools.benchmarks.probes import first_step; "
-    with tempfile.TemporaryDirectory() as cache:
-        step = [*python, code + f"first_step({rivals[0]!r})"]
-        empty = _seconds(step, 1, NUMBA_CACHE_DIR=cache)
-        warm = _seconds(step, repeats, NUMBA_CACHE_DIR=cache)
+    steps = {rival: [*python, code + f"first_step({rival!r})"] for rival in rivals}
+    imports = {m: [*python, f"import {m}"] for m in ("microtensor", "numpy")}
+    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as bytecode:
+        env = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": bytecode}
+        for command in (*steps.values(), *imports.values()):
+            _run(command, **env)
+        empty = _seconds(steps[rivals[0]], 1, **env, NUMBA_CACHE_DIR=cache)
+        steps_took = {r: _seconds(step, repeats, **env, NUMBA_CACHE_DIR=cache) for r, step in steps.items()}
+        took = {m: _seconds(command, repeats, **env) for m, command in imports.items()}
+    warm = steps_took[rivals[0]]
+    lines = [line("import, over NumPy's", took["microtensor"] - took["numpy"], None, "s", 0.1)]
     lines.append(line("start to first step, warm", warm, None, "s", 2.0))
     lines += [line("start to first step, empty cache", empty, None, "s", 25.0)]
     for rival in rivals[1:]:
-        theirs = _seconds([*python, code + f"first_step({rival!r})"], repeats)
-        lines.append(line(f"start to first step, beside {rival}", warm, theirs, "s", 1.0, rival))
+        lines.append(line(f"start to first step, beside {rival}", warm, steps_took[rival], "s", 1.0, rival))
     return lines
 
 
