@@ -12,7 +12,7 @@ import sys
 from argparse import Namespace
 
 import numpy as np
-from job import TextJob
+from job import TextJob, naming
 
 import microtensor as mt
 from microtensor.data import CharTokenizer, DataLoader, RandomSampler, TensorDataset, blocks
@@ -69,18 +69,22 @@ def work(options: Namespace) -> None:
     train, valid = blocks(ids[:cut], block), blocks(ids[cut:], block, every=block)
     if options.batch > (most := len(train)):
         raise ValueError(f"--batch is {options.batch}, and the text has {most} blocks; give at most these")
+    if options.width % options.heads:
+        raise ValueError(f"--heads {options.heads} does not divide --width {options.width}; give a divisor")
     mt.manual_seed(options.seed)
     sizes = block, tokenizer.vocab_size, options.layers, options.heads, options.width
-    model = GPT(GPTConfig(*sizes, dropout=options.dropout, bias=False, init_std=options.init_std))
+    with naming("--dropout"):
+        model = GPT(GPTConfig(*sizes, dropout=options.dropout, bias=False, init_std=options.init_std))
     prompt = options.prompt or ("\n" if "\n" in tokenizer.chars else text[0])
-    start = mt.tensor([tokenizer.encode(prompt)] * options.samples)
+    with naming("--prompt"):
+        start = mt.tensor([tokenizer.encode(prompt)] * options.samples)
 
     def write(n: int) -> list[str]:
         drawn = mt.Generator().manual_seed(options.seed)
         ids = generate(model, start, n, temperature=options.temperature, top_k=options.top_k, generator=drawn)
         return [tokenizer.decode(row) for row in ids]
 
-    write(min(options.length, 0))  # what cannot be written is refused before anything is trained
+    write(0)  # what cannot be written is refused before anything is trained
     trainer = make_trainer(model, train, valid, options)
     print(f"{len(text):,} characters, {tokenizer.vocab_size} different")
     if not JOB.fit(trainer, options):

@@ -74,9 +74,9 @@ def plot(wrong: dict[str, list[tuple[mt.Tensor, ...]]], path: Path) -> None:
 
 
 def main() -> None:
-    from sklearn.datasets import load_digits
-
     options = arguments(__doc__, "runs/digits")
+    from sklearn.datasets import load_digits  # takes a second: what is refused is refused before
+
     mt.manual_seed(options.seed)
     found = load_digits()
     images, digits = mt.tensor(found.images / 16, dtype=mt.float32), mt.tensor(found.target)

@@ -1,56 +1,42 @@
-"""What the programs beside this file share: how they end; and of training jobs settings, --resume, --text."""
+"""What the training jobs beside this file share: settings, --resume, --text, and how to go on."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import hashlib
+import math
 import os
 import shlex
-import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ending import run
+
 from microtensor.data import python_docs, read_text
-from microtensor.train import Trainer, load_checkpoint, tune_allocator, world
+from microtensor.train import Trainer, load_checkpoint, world
 
 
-def run(
-    work: Callable[[], int | None],
-    *needs: str,
-    farewell: Callable[[], str] = lambda: "nothing is saved",
-    mendable: tuple[type[Exception], ...] = (OSError,),
-) -> int:
-    """The exit status of work(), in which needs, modules, are imported; 130 after Ctrl-C, 143 after SIGTERM.
-
-    1, and a line instead of a traceback, for what the user can mend: modules that are missing and `mendable`.
-    """
+@contextlib.contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Inside, an error of a value begins with the option of the command line that gave it."""
     try:
-        if missing := [name for name in needs if find_spec(name) is None]:
-            raise ModuleNotFoundError(
-                f'No module named {", ".join(map(repr, missing))}; run pip install -e ".[examples]"'
-            )
-        tune_allocator()  # what a step frees is used again by the next: 2000 page faults less
-        return work() or 0
-    except KeyboardInterrupt as stop:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # it ends: a key that bounces shall not hide the line
-        print(f"\nstopped; {farewell()}", flush=True)
-        return getattr(stop, "code", 130)
-    except (ModuleNotFoundError, *mendable) as error:
-        print(f"{Path(sys.argv[0]).stem}: {error}", file=sys.stderr)
-        return 1
+        yield
+    except OSError as error:
+        raise ValueError(f"{option} {error.filename}: {error.strerror}; name another") from None
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
 
 
 class Job:
     """A program that trains in a folder of checkpoints, and goes on there as it was begun.
 
-    settings: name → default of each option that a run is begun with and keeps; whole numbers are 1 or more,
-    but for the seed. smoke: the defaults of those that --smoke makes small. More options: `parser`.
+    settings: name → default of each option that a run is begun with and keeps. smoke: the defaults of those
+    that --smoke makes small. More options: `parser`. Of all of them whole numbers are 1 or more, but for the
+    seed, and others 0 or more.
     """
 
     def __init__(self, doc: str, out: str, settings: Mapping[str, Any], smoke: Mapping[str, Any]) -> None:
@@ -71,8 +57,11 @@ class Job:
         """
         if options.out is None:
             options.out = Path(f"{self.out}-smoke" if options.smoke else self.out)
-        if options.out.exists() and not options.out.is_dir():
-            raise ValueError(f"--out {options.out} is no folder; name another")
+        with naming("--out"):
+            there = next(path for path in (options.out, *options.out.parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            what = "read-only" if there.is_dir() else "no folder"
+            raise ValueError(f"--out {options.out}: {there} is {what}; name another")
         kept = checkpoints(options)
         if kept and not options.resume:
             raise ValueError(f"{options.out} holds a run already; go on with --resume, or name another --out")
@@ -89,9 +78,12 @@ class Job:
             value = options.begun.get(name, default if wish is None else wish)
             if wish not in (None, value):
                 raise ValueError(f"--{name} {wish}: the run in {options.out} has {value}; leave --{name} out")
-            if name in self.settings and name != "seed" and type(value) is int and value < 1:
-                raise ValueError(f"--{name} is {value}; give at least 1")
             setattr(options, name, value)
+        for name, value in vars(options).items():
+            if type(value) is int and value < (least := int(name != "seed")):
+                raise ValueError(f"--{name} is {value}; give at least {least}")
+            if type(value) is float and not 0 <= value < math.inf:  # not NaN either
+                raise ValueError(f"--{name} is {value}; give a finite number, 0 or more")
 
     def kept(self, options: argparse.Namespace) -> dict[str, Any]:
         """What of the options goes into the config of a checkpoint."""
@@ -101,6 +93,8 @@ class Job:
         """Train, or go on with --resume; says how much, how long. Whether we speak: of several ranks one."""
         n = sum(p.numel() for p in trainer.model.parameters())
         print(f"{n:,} parameters, {trainer.max_steps} steps")
+        if not options.resume:
+            print(f"{options.out} holds no run yet, so one is trained first; the bar says how long it takes")
         start = time.perf_counter()
         (trainer.resume if options.resume else trainer.fit)()
         print(f"trained to step {trainer.step} in {time.perf_counter() - start:.0f} s (evaluation included)")
@@ -109,7 +103,7 @@ class Job:
         return trainer.world.is_writer
 
     def run(self, work: Callable[[argparse.Namespace], None], *needs: str) -> int:
-        """As `run` above; work gets the options, once they are settled."""
+        """As `run` of ending; work gets the options, once they are settled."""
         options = self.parser.parse_args()
 
         def job() -> None:
@@ -121,15 +115,17 @@ class Job:
             work(options)
 
         mendable = (ValueError, OSError, RuntimeError, MemoryError)
-        return run(job, *needs, farewell=lambda: self._farewell(options), mendable=mendable)
+
+        def words(error: Exception) -> str:
+            return str(error).replace("resume()", command("--resume"))
+
+        return run(job, *needs, farewell=lambda: self._farewell(options), words=words, mendable=mendable)
 
     def _farewell(self, options: argparse.Namespace) -> str:
         kept = checkpoints(options)
         if not kept:
             return "nothing is saved yet"
-        again = [a for a in sys.argv if a != "--resume"]
-        python = min(sys.executable, os.path.relpath(sys.executable), key=len)
-        return f"{kept[-1]} is kept. Go on with:\n  {shlex.join([python, *again, '--resume'])}"
+        return f"{kept[-1]} is kept. Go on with:\n  {command('--resume')}"
 
 
 class TextJob(Job):
@@ -145,7 +141,11 @@ class TextJob(Job):
         super().settle(options)
         file, begun = options.text, options.begun
         options.source = str(file or begun.get("text", ""))
-        options.text = read_text(options.source) if options.source else python_docs()
+        if options.source:
+            with naming("--text"):
+                options.text = read_text(options.source)
+        else:
+            options.text = python_docs()
         options.sha256 = hashlib.sha256(options.text.encode()).hexdigest()
         if not options.resume or options.sha256 == begun.get("sha256"):
             return
@@ -161,14 +161,12 @@ class TextJob(Job):
         return super().kept(options) | {"text": options.source, "sha256": options.sha256}
 
 
+def command(option: str) -> str:
+    """The command line of this program, with this option last."""
+    python = min(sys.executable, os.path.relpath(sys.executable), key=len)
+    return shlex.join([python, *[given for given in sys.argv if given != option], option])
+
+
 def checkpoints(options: argparse.Namespace) -> list[Path]:
     """Those in --out, the newest last; none before --out is settled."""
     return sorted(options.out.glob("step-*.safetensors")) if options.out else []
-
-
-def config_of(kept: list[Path]) -> dict[str, Any]:
-    """The config of the newest checkpoint that is whole; the trainer goes on from that, too, and says so."""
-    for path in reversed(kept[1:]):
-        with contextlib.suppress(ValueError):
-            return dict(load_checkpoint(path).config or {})
-    return dict(load_checkpoint(kept[0]).config or {})

@@ -6,15 +6,15 @@ to what the lecture says. Run as a program it prints all numbers and writes all 
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from job import run
+from lesson import arguments, run
 from numpy.typing import NDArray
 
 import microtensor as mt
@@ -115,10 +115,12 @@ def convex_combinations() -> Result:
     beyond = mt.maximum(out - hull.amax(0), hull.amin(0) - out).amax().item()
 
     def draw(axes: Any) -> None:
+        for i, corners in enumerate(combinations(V.numpy(), 3)):  # a hull is all triangles of its points
+            axes.fill(*np.transpose(corners), color="0.9", label=None if i else "convex hull")
         axes.plot(*V.numpy().T, "s", label="values")
         axes.plot(*y.numpy().T, ".", label="outputs")
         axes.set_aspect("equal")
-        axes.legend()
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
     numbers = {
         "smallest weight": A.amin().item(),
@@ -297,13 +299,11 @@ def shown(value: Any) -> str:
     return f"{value:.4g}"
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     """Print what all experiments find, and write their pictures."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("runs/lecture"), help="folder of the pictures")
-    options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
+    options = arguments(__doc__, "runs/lecture")
+    if options.smoke:
+        del WIDTHS[2:]
     for experiment in EXPERIMENTS:
         mt.manual_seed(options.seed)
         result = experiment()

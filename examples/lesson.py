@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from job import run
+from ending import run
 
 __all__ = ["COLOURS", "arguments", "checked", "new_figure", "run", "save"]
 
@@ -37,6 +38,8 @@ def checked(parser: argparse.ArgumentParser, out: str) -> argparse.Namespace:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out {options.out} can be no folder ({error.strerror}); name another")
+    if not os.access(options.out, os.W_OK):
+        parser.error(f"--out {options.out} is read-only; name another")
     return options
 
 

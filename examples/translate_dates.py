@@ -9,12 +9,11 @@
 character in view of the whole source. The dates it is tested on were never shown to it in any language.
 """
 
-import os
 import sys
 from argparse import Namespace
 from pathlib import Path
 
-from job import Job
+from job import Job, naming
 
 import microtensor as mt
 import microtensor.nn.functional as F
@@ -54,7 +53,7 @@ def make_trainer(options: Namespace, corpus: DateCorpus, test: list[DatePair]) -
     return Trainer(
         model, optimizer, DataLoader(batches, collate_fn=lambda samples: samples[0]), max_steps=steps,
         loss_fn=loss_of, scheduler=LambdaLR(optimizer, lambda t: rate(t + 1) * max(0.0, 1.0 - t / steps)),
-        evaluate=lambda m: {"exact_match": exact_match(m, corpus, test[:200])},
+        evaluate=lambda m: {"exact_match": exact_match(m, corpus, test)},
         eval_every=max(1, steps // 5), checkpoint=options.out, checkpoint_every=max(1, steps // 15),
         config=JOB.kept(options),
     )  # fmt: skip
@@ -75,8 +74,9 @@ def work(options: Namespace) -> None:
     corpus = DateCorpus(n_test=1000)
     test = corpus.test_pairs()[: 50 if options.smoke else 1000]
     for text in options.text:
-        if not 0 < (n := len(corpus.encode(text))) < MAX_LENGTH:
-            raise ValueError(f"--text {text!r} has {n} characters; give 1 to {MAX_LENGTH - 1}")
+        with naming("--text"):
+            if not 0 < (n := len(corpus.encode(text))) < MAX_LENGTH:
+                raise ValueError(f"{text!r} has {n} characters; give 1 to {MAX_LENGTH - 1}")
     trainer = make_trainer(options, corpus, test)
     print(f"{len(corpus.patterns)} locales, {corpus.vocab_size} characters, {BATCH} dates a step")
     if not JOB.fit(trainer, options):
@@ -88,7 +88,7 @@ def work(options: Namespace) -> None:
         mark = "right" if found == pair.target else f"WRONG, {pair.target}"
         print(f"  {found:<10}  {mark:<17}  {pair.locale}  {pair.source}")
     plot_history(options.out, curves)
-    print(f"checkpoints and log:   {options.out}{os.sep}\nloss and exact match:  {curves}")
+    print(f"checkpoints and log:   {options.out}/\nloss and exact match on these dates: {curves}")
     look_inside(model, corpus, [*options.text, "mercredi 4 mars 1998"][0], options.out)
     days = {day.isoformat() for day in (*corpus.train_days, *corpus.test_days)}
     for text, found in zip(options.text, answers(model, corpus, options.text, ISO_LENGTH), strict=True):

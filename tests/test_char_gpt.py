@@ -1,18 +1,17 @@
 """char_gpt as its user meets it: it trains on any text, resumes to the same bits, and refuses in one line."""
 
-import contextlib
-import importlib
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from examples_here import EXAMPLES, run_here
 from safetensors.numpy import load_file
 
 import microtensor as mt
@@ -21,21 +20,8 @@ from microtensor.train import load_checkpoint, save_checkpoint
 from models import GPT, GPTConfig
 
 ROOT = Path(__file__).resolve().parent.parent
-EXAMPLES = ROOT / "examples"
 TEXT = "Bügel, Ärger und Öl: übermäßig süß!\n" * 60  # 2,160 characters
-
-
-def char_gpt(*arguments):
-    """The program in this process; (exit status, stdout, stderr)."""
-    stdout, stderr = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXAMPLES)
-        program = importlib.import_module("char_gpt")
-        patch.setattr(importlib.import_module("job"), "tune_allocator", lambda: None)  # it is for good
-        patch.setattr(sys, "argv", ["char_gpt.py", *map(str, arguments)])
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            status = program.JOB.run(program.work)
-    return status, stdout.getvalue(), stderr.getvalue()
+char_gpt = partial(run_here, "char_gpt")
 
 
 def test_char_gpt_learns_from_the_documentation_of_python_and_writes(tmp_path):
@@ -124,28 +110,38 @@ def test_the_loss_of_char_gpt_is_that_of_every_block_of_the_last_tenth(written):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--text", "nowhere.txt"], "No such file or directory: "),
-        (["--text", "broken.txt"], "is not UTF-8 (byte 0xff: invalid start byte); convert it"),
+        (["--text", "nowhere.txt"], "--text nowhere.txt: No such file or directory; name another"),
+        (["--text", "."], "--text .: Is a directory; name another"),
+        (["--text", "broken.txt"], "--text: read_text: 'broken.txt' is not UTF-8 (byte 0xff: "),
         (["--text", "short.txt"], "the text has 9 characters; give 170 for --block 16"),
-        (["--text", "text.txt", "--prompt", "B€"], "'€' at position 1 is not among the"),
-        (["--text", "text.txt", "--temperature", "-1"], "generate: temperature is -1.0; make it 0 or more"),
+        (
+            ["--text", "text.txt", "--prompt", "B€"],
+            "--prompt: CharTokenizer: character '€' at position 1 is not among the",
+        ),
+        (
+            ["--text", "text.txt", "--temperature", "-1"],
+            "--temperature is -1.0; give a finite number, 0 or more",
+        ),
         (["--text", "text.txt", "--temperature", "1e-320"], "1e-320; give 0, for the likeliest, or at least"),
         (["--text", "text.txt", "--batch", "100000000"], "--batch is 100000000, and the text has "),
-        (["--text", "text.txt", "--top_k", "0"], "top_k is 0; keep at least 1"),
-        (["--text", "text.txt", "--length", "-1"], "max_new_tokens is -1"),
-        (["--text", "text.txt", "--samples", "0"], "idx has shape (0,)"),
-        (["--text", "text.txt", "--heads", "5"], "n_embd 32 is not divisible by n_head 5"),
+        (["--text", "text.txt", "--top_k", "0"], "--top_k is 0; give at least 1"),
+        (["--text", "text.txt", "--length", "-1"], "--length is -1; give at least 1"),
+        (["--text", "text.txt", "--samples", "0"], "--samples is 0; give at least 1"),
+        (["--text", "text.txt", "--heads", "5"], "--heads 5 does not divide --width 32; give a divisor"),
         (["--text", "text.txt", "--batch", "0"], "--batch is 0; give at least 1"),
-        (["--text", "text.txt", "--dropout", "1.5"], "1.5"),
-        (["--text", "text.txt", "--init_std", "-1"], "GPT: init_std is -1.0; make it 0 or more"),
-        (["--text", "text.txt", "--lr", "-1"], "lr is -1.0; make it 0 or more"),
+        (["--text", "text.txt", "--dropout", "1.5"], "--dropout: Dropout: p is 1.5; it is"),
+        (["--text", "text.txt", "--init_std", "-1"], "--init_std is -1.0; give a finite number, 0 or more"),
+        (["--text", "text.txt", "--lr", "nan"], "--lr is nan; give a finite number, 0 or more"),
+        (["--text", "text.txt", "--lr", "inf"], "--lr is inf; give a finite number, 0 or more"),
+        (["--text", "text.txt", "--seed", "-1"], "--seed is -1; give at least 0"),
+        (["--out", "text.txt/in"], "--out text.txt/in: text.txt is no folder; name another"),
         (
             ["--resume", "--out", "run", "--text", "other.txt"],
             ".txt; leave --text out, or name another --out",
         ),
         (["--resume", "--out", "run", "--width", "64"], "has 32; leave --width out"),
         (["--resume", "--out", "run", "--dropout", "0"], "has 0.1; leave --dropout out"),
-        (["--resume", "--out", "run", "--prompt", "%"], "'%' at position 0 is not among the"),
+        (["--resume", "--out", "run", "--prompt", "%"], "--prompt: CharTokenizer: character '%' at"),
         (["--resume", "--out", "foreign"], "the run in foreign is of another program; name another --out"),
         (["--out", "run"], "run holds a run already; go on with --resume"),
     ],

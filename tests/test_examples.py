@@ -1,6 +1,5 @@
 """The main job as its user meets it: it runs, stops, goes on, and refuses in one line what cannot work."""
 
-import importlib.util
 import os
 import re
 import shlex
@@ -8,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from examples_here import NEEDS, run_here, skip_without_what_it_needs
 from safetensors.numpy import load_file
 
 import microtensor as mt
+from microtensor.data import DateCorpus
 
 ROOT = Path(__file__).resolve().parent.parent
 JOB = ROOT / "examples" / "translate_dates.py"
@@ -44,6 +46,7 @@ def test_the_main_job_trains_translates_and_draws(finished):
         "curves.png",
     ):
         assert (out / name).stat().st_size > 0
+    assert f"{Path('runs', 'dates-smoke')} holds no run yet, so one is trained first" in done.stdout
     assert re.search(r"exact match on 50 held-out dates: \d+\.\d %", done.stdout)
     first, second = done.stdout.splitlines()[-2:]  # what was asked for is not buried
     assert first.startswith("'3 mars 1998' is read as")
@@ -68,11 +71,22 @@ def test_the_loss_asks_for_the_next_character(monkeypatch):
     assert n == 22
 
 
+def test_the_curve_counts_the_dates_that_the_last_line_counts(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(JOB.parent))
+    import translate_dates
+
+    monkeypatch.setattr(translate_dates, "exact_match", lambda model, corpus, pairs: len(pairs))
+    corpus, options = DateCorpus(n_test=300), Namespace(seed=0, smoke=True, steps=1, out=tmp_path)
+    trainer = translate_dates.make_trainer(options, corpus, corpus.test_pairs())
+    assert trainer.evaluate(trainer.model) == {"exact_match": 300}
+
+
 def test_a_finished_run_resumes_to_look_again(finished):
     folder, _ = finished
     done = job("--smoke", "--resume", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "trained to step 20" in done.stdout
+    assert "no run yet" not in done.stdout
     assert done.stdout.count("right") + done.stdout.count("WRONG") == 10
 
 
@@ -82,7 +96,7 @@ def test_a_finished_run_resumes_to_look_again(finished):
         (["--text", "3 März 🎉 1998"], "PARTY POPPER"),
         (
             ["--text", "3 MARS 1998"],
-            "'R' (LATIN CAPITAL LETTER R) in '3 MARS 1998' is in no date of the corpus",
+            "--text: DateCorpus: 'R' (LATIN CAPITAL LETTER R) in '3 MARS 1998' is in no date of the corpus",
         ),
         (["--text", ""], "has 0 characters; give 1 to 63"),
         (["--text", "1" * 64], "has 64 characters; give 1 to 63"),
@@ -92,17 +106,23 @@ def test_a_finished_run_resumes_to_look_again(finished):
         (["--resume", "--smoke", "--seed", "1"], "has 0; leave --seed out"),
         (["--resume", "--out", "runs/dates-smoke", "--steps", "0"], "has 20; leave --steps out"),
         (["--resume", "--smoke", "--steps", "30"], "has 20; leave --steps out"),
-        (["--out", "file.txt"], "is no folder; name another"),
+        (["--out", "file.txt"], "file.txt is no folder; name another"),
+        (["--out", "file.txt/in/it"], "--out file.txt/in/it: file.txt is no folder; name another"),
+        (["--out", "a" * 300], "File name too long; name another"),
+        (["--out", "new", "--seed", "-1"], "--seed is -1; give at least 0"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line_before_anything_is_trained(finished, arguments, says):
+def test_what_cannot_work_is_refused_in_one_line_before_anything_is_trained(
+    finished, monkeypatch, arguments, says
+):
     folder, _ = finished
     (folder / "file.txt").touch()
     before = sorted(folder.rglob("*"))
-    done = job(*arguments, cwd=folder)
-    assert done.returncode == 1
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
+    monkeypatch.chdir(folder)
+    status, _, stderr = run_here("translate_dates", *arguments)
+    assert status == 1
+    assert says in stderr
+    assert stderr.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
 
 
@@ -160,17 +180,6 @@ def test_stopped_in_the_middle_and_resumed_it_ends_with_the_same_bits(tmp_path, 
 
 # --- all examples -------------------------------------------------------------------------------------------
 
-EXTRA = {  # modules of the extra "examples" that each needs
-    "spiral": ["matplotlib"],
-    "digits": ["matplotlib", "sklearn"],
-    "induction_heads": ["matplotlib", "resvg_py"],
-    "tasks": ["matplotlib", "babel"],
-    "lecture": ["matplotlib"],
-    "sentence_similarity": ["tokenizers"],
-    "translate_dates": ["babel", "matplotlib", "graphviz", "pygraphviz"],
-    "char_gpt": [],
-}
-
 
 def started(name, before, *arguments, cwd):
     """The example as a program, after the statements `before`."""
@@ -182,12 +191,12 @@ def started(name, before, *arguments, cwd):
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", [name for name in EXTRA if EXTRA[name]])
+@pytest.mark.parametrize("name", [name for name in NEEDS if NEEDS[name]])
 def test_an_example_without_its_extra_says_what_is_missing_before_it_trains(name, tmp_path):
-    missing = {module for modules in EXTRA.values() for module in modules}
+    missing = {module for modules in NEEDS.values() for module in modules}
     done = started(name, f"sys.modules.update(dict.fromkeys({missing}))", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    modules = ", ".join(map(repr, EXTRA[name]))
+    modules = ", ".join(map(repr, NEEDS[name]))
     assert done.stderr == f'{name}: No module named {modules}; run pip install -e ".[examples]"\n'
     assert list(tmp_path.iterdir()) == []
 
@@ -207,9 +216,7 @@ setattr({place}, {name!r}, press)
 
 def pressed_twice(name, *arguments, cwd):
     """Ctrl-C, and once more a moment later, in the first step, or as the first random numbers are seeded."""
-    for module in EXTRA[name]:
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"needs {module}")
+    skip_without_what_it_needs(name)
     place, function = ("mt", "manual_seed") if name == "lecture" else ("mt.Tensor", "backward")
     before = TWICE.format(place=place, name=function, pause=0.02)
     return started(name, before, *arguments, cwd=cwd)
@@ -217,7 +224,7 @@ def pressed_twice(name, *arguments, cwd):
 
 @pytest.mark.parametrize("name", ["spiral", "tasks", "lecture", "sentence_similarity"])
 def test_ctrl_c_ends_a_lesson_with_one_line(name, tmp_path):
-    done = pressed_twice(name, *[] if name == "lecture" else ["--smoke"], cwd=tmp_path)
+    done = pressed_twice(name, "--smoke", cwd=tmp_path)
     assert done.returncode == 130, done.stderr
     assert done.stdout.endswith("\nstopped; nothing is saved\n")
     assert "Traceback" not in done.stderr
@@ -233,3 +240,32 @@ def test_ctrl_c_that_is_heard_twice_loses_nothing(name, tmp_path):
     assert line == f"stopped; {kept} is kept. Go on with:"
     assert shlex.split(command)[-1] == "--resume"
     assert "Traceback" not in done.stderr
+
+
+IMPORTING = """
+import os, signal
+class Press:
+    def find_spec(self, name, *rest):
+        if name == "microtensor":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press())
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["translate_dates", "spiral", "sentence_similarity"]
+)  # by job, lesson, ending
+def test_ctrl_c_while_modules_are_imported_is_one_line(name, tmp_path):
+    done = started(name, IMPORTING, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        -signal.SIGINT,
+        "\nstopped; nothing is saved\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_every_example_has_a_short_run(name):
+    status, stdout, _ = run_here(name, "--help")
+    assert status == 0
+    assert "--smoke" in stdout

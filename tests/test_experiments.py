@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,16 @@ def test_outputs_are_convex_combinations_of_the_values(found):
     assert numbers["beyond the hull"] <= 1e-14
 
 
+def test_the_picture_of_convex_combinations_shows_the_hull_around_them(lecture):
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    mt.manual_seed(0)
+    lecture.convex_combinations().draw(axes := figure.subplots())
+    values, outputs = (line.get_xydata() for line in axes.lines)
+    corners = np.concatenate([patch.get_xy() for patch in axes.patches])
+    assert {*map(tuple, corners)} == {*map(tuple, values)}
+    assert all(any(patch.get_path().contains_point(y) for patch in axes.patches) for y in outputs)
+
+
 @seeds
 def test_the_bias_of_keys_has_no_gradient(found):
     numbers = found("key_bias")
@@ -102,8 +113,9 @@ def test_wavelengths_run_from_2_pi_towards_10000_times_2_pi(lecture):
     np.testing.assert_allclose(numbers["each to the next"], 10000 ** (2 / 512), rtol=1e-9)
 
 
-def test_the_program_prints_all_numbers_and_writes_all_pictures(lecture, tmp_path, capsys):
-    lecture.main(["--out", str(tmp_path / "lecture"), "--seed", "1"])
+def test_the_program_prints_all_numbers_and_writes_all_pictures(lecture, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "argv", ["lecture.py", "--out", str(tmp_path / "lecture"), "--seed", "1"])
+    lecture.main()
     names = {experiment.__name__ for experiment in lecture.EXPERIMENTS}
     assert {path.stem for path in (tmp_path / "lecture").glob("*.png")} == names
     shown = capsys.readouterr().out

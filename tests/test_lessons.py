@@ -6,11 +6,15 @@ import ast
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from examples_here import run_here
 
 import microtensor as mt
 import models
@@ -211,6 +215,60 @@ def test_the_last_lesson_holds_without_pytorch(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, lesson], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("as saved from PyTorch, which is not installed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sign"),
+    [([], signal.SIGINT), ([], signal.SIGTERM), (["--notebooks", "made"], signal.SIGTERM)],
+)
+def test_a_stop_is_no_traceback_and_leaves_nothing_running(
+    arguments: list[str], sign: signal.Signals, tmp_path: Path
+) -> None:
+    if arguments:
+        for package in ("jupytext", "nbclient", "ipykernel"):
+            pytest.importorskip(package)
+    shutil.copy(RUN, tmp_path)
+    code = "import os, pathlib, time\npathlib.Path('id').write_text(str(os.getpid()))\ntime.sleep(60)"
+    (tmp_path / "01_a.py").write_text(f"# %%\n{code}\n", encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "run.py"), *arguments]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        while not (tmp_path / "id").exists() or not (tmp_path / "id").read_text():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        os.killpg(process.pid, sign) if sign == signal.SIGINT else process.send_signal(sign)
+        _, stderr = process.communicate()  # to the end: what runs on would hold the pipe open
+    assert (process.returncode, stderr) == (128 + sign, b"")
+
+
+def test_what_makes_no_notebook_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "nbclient", None)
+        patch.setitem(sys.modules, "ipykernel", None)
+        said, _, _ = run_here("lessons/run", "--notebooks", "made")
+    assert re.match(
+        r"""run: No module named .*'nbclient', 'ipykernel'; run pip install -e "\.\[lessons]"$""", said
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_can_be_none_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for package in ("jupytext", "nbclient", "ipykernel"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    for name, why in (("file", "File exists"), ("file/in", "Not a directory")):
+        status, _, stderr = run_here("lessons/run", "--notebooks", name)
+        assert status == 2
+        assert stderr.endswith(f"error: --notebooks {name} can be no folder ({why}); name another\n")
 
 
 def test_a_lesson_that_does_not_hold_fails_and_the_next_one_runs(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from microtensor import train
 from microtensor.data import AdditionTask, StringTask
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -72,12 +73,27 @@ def test_a_job_that_finds_no_memory_says_so_in_one_line(
 ) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     job = importlib.import_module("job")
-    monkeypatch.setattr(job, "tune_allocator", lambda: None)  # for the whole process
+    monkeypatch.setattr(train, "tune_allocator", lambda: None)  # for the whole process
     monkeypatch.setattr(sys, "argv", ["mine.py", "--out", str(tmp_path)])
     said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     assert job.Job("Mine.", "out", {}, {}).run(lambda options: np.empty(1 << 60, np.uint8)) == 1
     assert re.fullmatch("mine: Unable to allocate .*\n", said.getvalue())
+
+
+def test_an_error_that_says_resume_says_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    job = importlib.import_module("job")
+    monkeypatch.setattr(train, "tune_allocator", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["mine.py", "--out", str(tmp_path)])
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+
+    def work(options: Any) -> None:
+        raise RuntimeError("Trainer: rank 1 of 2 is gone; go on with resume()")
+
+    assert job.Job("Mine.", "out", {}, {}).run(work) == 1
+    assert said.getvalue().endswith(f" mine.py --out {tmp_path} --resume\n")
 
 
 def test_a_smoke_run_leaves_the_pictures_of_a_full_one(
@@ -155,6 +171,13 @@ def test_a_curve_begins_as_it_is_pinned(tasks: ModuleType, name: str) -> None:
     result = tasks.train(task, 0, 30, 10, progress=False)
     losses = [record["loss"] for record in result.history if record["step"] % 3 == 0]
     assert losses == pytest.approx(HEADS[name], rel=1e-4)
+
+
+def test_a_curve_ends_with_what_the_table_says(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "exact_match", lambda model, corpus, pairs: len(pairs))
+    task = tasks.Task(lambda: StringTask("copy", n_test=300), 1, 0.0, width=16, batch=4)
+    result = tasks.train(task, 0, 1, 300, progress=False)
+    assert result.history[-1]["exact_match"] == result.accuracy == 300
 
 
 @pytest.mark.parametrize(

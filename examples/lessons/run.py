@@ -1,6 +1,6 @@
-"""Runs the lessons, one after the other, and says what each took; or makes notebooks of them and runs those.
+"""Runs all lessons, or those with the numbers given, and says what each took; or makes and runs notebooks.
 
-    python examples/lessons/run.py                       # all; 05 or 05 07 for some
+    python examples/lessons/run.py                       # all sixteen; 05 or 05 07 for some
     python examples/lessons/run.py --notebooks notebooks # notebooks/01_tensor.ipynb …, with results
 
 Each has a process of its own. One that fails does not stop the others.
@@ -10,22 +10,42 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+NEEDED = ("jupytext", "nbclient", "ipykernel")  # for notebooks: the extra `lessons`
 LESSONS = sorted(Path(__file__).resolve().parent.glob("[0-9][0-9]_*.py"))
 
 
 def run_script(path: Path) -> bool:
     """Did it end without an error? What it prints is seen at once."""
-    return subprocess.run([sys.executable, str(path)]).returncode == 0
+    # Ctrl-C, which would be a traceback, is not heard in a session of its own: it is killed when we hear that
+    return subprocess.run([sys.executable, str(path)], start_new_session=True).returncode == 0
 
 
 def run_notebook(path: Path, folder: Path) -> bool:
     """Did its notebook run without an error? It is written either way, with what its cells showed."""
-    import jupytext  # of the extra `lessons`
+    # nbclient makes Ctrl-C and SIGTERM an error of a kernel that died: where it is, neither is heard
+    process = get_context("spawn").Process(target=write_notebook, args=(path, folder))
+    process.start()
+    try:
+        process.join()
+    finally:
+        process.kill()
+    return process.exitcode == 0
+
+
+def write_notebook(path: Path, folder: Path) -> None:
+    """The exit status of the process is 1 if a cell fails."""
+    if hasattr(os, "setsid"):  # Windows has none
+        os.setsid()
+    import jupytext
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
@@ -40,8 +60,13 @@ def run_notebook(path: Path, folder: Path) -> bool:
         failed = error
     target = folder / f"{path.stem}.ipynb"
     replace_file(str(target), [nbformat.writes(notebook).encode()])
-    print(f"wrote {target}" if failed is None else f"{target}: {failed}")
-    return failed is None
+    print(f"wrote {target}" if failed is None else f"{target}: {failed}", flush=True)
+    sys.exit(failed is not None)
+
+
+def stop(number: int, frame: Any) -> None:
+    """SIGTERM ends what was started here, too."""
+    raise SystemExit(128 + number)
 
 
 def main() -> int:
@@ -57,7 +82,13 @@ def main() -> int:
     if options.smoke:
         os.environ["LESSON_SMOKE"] = "1"
     if options.notebooks is not None:
-        options.notebooks.mkdir(parents=True, exist_ok=True)
+        if missing := [name for name in NEEDED if find_spec(name) is None]:
+            raise ModuleNotFoundError(f"No module named {', '.join(map(repr, missing))}")
+        try:
+            options.notebooks.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"--notebooks {options.notebooks} can be no folder ({error.strerror}); name another")
+    signal.signal(signal.SIGTERM, stop)
     failed, started = [], time.perf_counter()
     for path in [known[number] for number in options.numbers] or LESSONS:
         print(f"== {path.stem}", flush=True)
@@ -76,4 +107,4 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(130)
     except ModuleNotFoundError as error:
-        sys.exit(f'run: {error}; pip install -e ".[lessons]"')
+        sys.exit(f'run: {error}; run pip install -e ".[lessons]"')

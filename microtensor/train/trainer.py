@@ -373,7 +373,7 @@ class Trainer:
         newest = None if self.checkpoints is None else self.checkpoints.newest()
         if newest is None:
             return "nothing is saved; start again"
-        return f"{newest!r} is kept; go on with resume(), with any number of ranks"
+        return f"{newest!r} is kept; alone or with any number of ranks, go on with resume()"
 
     def _kept(self) -> str:
         if self._saved is None:
