@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ def set_default_dtype(dtype: DType) -> None:
 
 def checked(who: str, dtype: Any) -> DType:
     """A dtype we compute in; float16, complex and the like are refused by name."""
+    if isinstance(dtype, np.dtype) and dtype in KNOWN:
+        return dtype
     try:
         found: Any = np.dtype(dtype)
     except TypeError:
@@ -75,20 +78,16 @@ def result_dtype(args: Sequence[Any]) -> np.dtype[Any]:
     Tensors with dimensions decide; 0-d tensors, then Python scalars count only if they are of a higher kind
     (bool < integer < float). So float32 + int64 is float32, and float32 * 2.0 stays float32.
     """
-    best: DType | None = None
-    levels: tuple[list[DType], ...] = ([], [], [])
-    for a in args:
-        if hasattr(a, "dtype"):
-            levels[0 if a.ndim else 1].append(a.dtype)
-        else:
-            levels[2].append(of_scalar(a))
-    for dtypes in levels:
-        if dtypes:
-            top = max(_RANK[d.kind] for d in dtypes)
-            if best is None or top > _RANK[best.kind]:
-                best = np.result_type(*(d for d in dtypes if _RANK[d.kind] == top))
-    assert best is not None
-    return best
+    kinds = [(a.dtype, 0 if a.ndim else 1) if hasattr(a, "dtype") else (of_scalar(a), 2) for a in args]
+    return _promoted(frozenset(kinds))
+
+
+@cache
+def _promoted(kinds: frozenset[tuple[DType, int]]) -> DType:
+    """The common dtype of (dtype, level): there are few, and NumPy takes a microsecond for each."""
+    top = max(_RANK[dtype.kind] for dtype, _ in kinds)
+    first = min(level for dtype, level in kinds if _RANK[dtype.kind] == top)
+    return np.result_type(*[d for d, level in kinds if _RANK[d.kind] == top and level == first])
 
 
 def common(who: str, args: Sequence[Any]) -> np.dtype[Any]:
@@ -113,6 +112,8 @@ def cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 def as_array(data: Any, dtype: DType | None = None, who: str = "tensor") -> np.ndarray[Any, Any]:
     """Numbers, nested lists or anything array-like as an array: of the given dtype, or one we compute in."""
+    if type(data) in (int, float) and dtype is not None and dtype.kind == "f" and -1e38 < data < 1e38:
+        return np.asarray(data, dtype)  # often asked for; nothing can go wrong
     kinds: set[Any] = set()
     try:
         array = np.asarray(opened(who, data, kinds) if isinstance(data, list | tuple) else data)
