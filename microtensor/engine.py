@@ -77,7 +77,8 @@ class Op:
         self.broadcasts: bool = options.pop("broadcasts", False)
         self.promotes: slice | None = options.pop("promotes", slice(None) if self.broadcasts else None)
         self.floats: bool = options.pop("floats", False)
-        self.converts = self.floats or self.promotes is not None
+        self.alike = slice(0, int(self.floats)) if self.promotes is None else self.promotes
+        self.converts = self.alike != slice(0, 0)
         self.view: bool = options.pop("view", False)
         self.differentiable: bool = options.pop("differentiable", True)
         self.residuals: tuple[str, ...] = options.pop("residuals", ())
@@ -177,7 +178,7 @@ class Op:
             return self.composite_function(*args, **params)
         if self.defaults:
             params = {**self.defaults, **params}
-        arrays, nodes, dtype, needed, plain = [], [], None, False, True
+        arrays, nodes, dtype, needed, plain, mixed = [], [], None, False, True, False
         for a in args:  # one pass, node_of written out: this loop is much of what an op costs over its kernel
             if isinstance(a, Tensor):
                 if a.base is not None:
@@ -189,12 +190,15 @@ class Op:
                     nodes.append(weak(a))
                 a = a.array
                 if a.dtype is not dtype:
-                    plain = plain and (dtype is None or not self.converts)
+                    mixed = dtype is not None
                     dtype = a.dtype
             else:
                 plain = plain and (type(a) is float or type(a) is int or (a is None and not self.converts))
                 nodes.append(a)
             arrays.append(a)
+        if mixed and self.converts:  # a mask is none of those that are to be alike
+            kinds = {a.dtype for a in arrays[self.alike] if type(a) is ndarray}
+            dtype = kinds.pop() if len(kinds) == 1 else None
         if not (plain and (dtype is float32 or dtype is float64 or not self.converts)):
             args = self._prepare(args)
             arrays = [a.array if isinstance(a, Tensor) else a for a in args]
@@ -237,15 +241,14 @@ class Op:
         converted = [
             make(dtypes.as_array(a), None, None) if isinstance(a, np.ndarray) else a for a in converted
         ]
-        part = self.promotes if self.promotes is not None else slice(0, 1 if self.floats else 0)
-        chosen = converted[part]
+        chosen = converted[self.alike]
         if chosen:
             common = dtypes.common(self.name, chosen)
             if self.floats and common.kind != "f":
                 common = dtypes.default
             if not any(isinstance(a, Tensor) for a in chosen):
                 chosen[0] = make(np.asarray(chosen[0], common), None, None)
-            converted[part] = [_cast(a, common) for a in chosen]
+            converted[self.alike] = [_cast(a, common) for a in chosen]
         return tuple(converted)
 
     def _explain(self, error: Exception, arrays: Sequence[Any]) -> Exception:
