@@ -41,18 +41,18 @@ def reductions(rng: Rng) -> Samples:
 FEW, AT_ONCE, WIDTH = 128, 32, 4096
 
 
-def _total(x: Any, axis: Any, keepdims: bool) -> Any:
+def _total(x: Any, axis: Any, keepdims: Any) -> Any:
     """np.sum of floats, but with pairwise sums along every axis.
 
     NumPy adds pairwise along the axis that is innermost in memory; along others it is a running sum, which in
     float32 loses digits from a thousand rows and stands still at 2²⁴ ones.
     """
     if x.size <= FEW or (axis is None and x.flags.c_contiguous):
-        return np.sum(x, axis=axis, keepdims=keepdims)
+        return np.add.reduce(x, axis=axis, keepdims=keepdims)  # np.sum, without what it asks first
     axes = tuple(range(x.ndim)) if axis is None else tuple(sorted([a % x.ndim for a in _tuple(axis)]))
     trailing = axes == tuple(range(x.ndim - len(axes), x.ndim))
     if count(x.shape, axes) <= FEW or (trailing and x.flags.c_contiguous):
-        return np.sum(x, axis=axes, keepdims=keepdims)
+        return np.add.reduce(x, axis=axes, keepdims=keepdims)
     for i, a in enumerate(axes):
         x = np.expand_dims(_total_along(x, a), a) if keepdims else _total_along(x, a - i)
     return x
@@ -112,7 +112,7 @@ def amax(x, *, axis, keepdims):
     """y = max(x); −∞ of none          gradient: where(x == y, g, 0) / count(x == y); as in PyTorch"""
     if not x.size and x.dtype.kind == "f":
         return np.max(x, axis=axis, keepdims=keepdims, initial=-np.inf)
-    return np.max(x, axis=axis, keepdims=keepdims)
+    return np.maximum.reduce(x, axis=axis, keepdims=keepdims)
 
 
 @amax.vjp
@@ -123,7 +123,7 @@ def amax_vjp(g, x, y, *, axis, keepdims):
 @op("amin", label="min", samples=reductions)
 def amin(x, *, axis, keepdims):
     """y = min(x); over the axes          gradient: where(x == y, g, 0) / count(x == y); as in PyTorch"""
-    return np.min(x, axis=axis, keepdims=keepdims)
+    return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
 
 
 @amin.vjp
