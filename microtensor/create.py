@@ -85,7 +85,8 @@ def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     dtype that is not here; RuntimeError for a gradient of integers, and another device.
     Source: torch.zeros.
     """
-    return _full("zeros", size, 0, _dtype("zeros", dtype), device, requires_grad)
+    array = np.zeros(as_lengths("zeros", size), _dtype("zeros", dtype))
+    return _leaf("zeros", array, None, requires_grad, device)
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -95,7 +96,8 @@ def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool 
     Raises: as `zeros`.
     Source: torch.ones.
     """
-    return _full("ones", size, 1, _dtype("ones", dtype), device, requires_grad)
+    array = np.ones(as_lengths("ones", size), _dtype("ones", dtype))
+    return _leaf("ones", array, None, requires_grad, device)
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:

@@ -62,7 +62,8 @@ def _number_first(name: str, value: Any, other: Any = None, **options: Any) -> T
 
 def _list(who: str, tensors: Any) -> list[Tensor]:
     xs = list(tensors) if isinstance(tensors, Iterable) else [tensors]
-    as_tensors(who, **{f"number {i} of its list": x for i, x in enumerate(xs)})
+    if [x for x in xs if not isinstance(x, Tensor)]:
+        as_tensors(who, **{f"number {i} of its list": x for i, x in enumerate(xs)})
     if not xs:
         raise ValueError(f"{who}: an empty list of tensors; give at least one")
     return xs
@@ -81,16 +82,16 @@ def cat(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
 
 
 def _cat(who: str, xs: list[Tensor], dim: int) -> Tensor:
-    if any(x.ndim == 0 for x in xs):
+    shapes = [x.array.shape for x in xs]
+    if () in shapes:
         raise ValueError(f"{who}: 0-d tensors cannot be joined; use stack")
-    dtype = result_dtype(xs)
-    xs = [x.to(dtype) for x in xs]
-    xs = [x for x in xs if x.shape != (0,)] or xs[:1]  # (0,) stands for nothing of any shape
+    if (0,) in shapes:  # it stands for nothing of any shape, but has a dtype
+        dtype = result_dtype(xs)
+        xs = [x.to(dtype) for x in xs if x.shape != (0,)] or [xs[0].to(dtype)]
+        shapes = [x.array.shape for x in xs]
     axis = as_axis(who, xs[0], dim)
-    if len({(*x.shape[:axis], *x.shape[axis + 1 :], x.ndim) for x in xs}) > 1:
-        raise ValueError(
-            f"{who}: shapes {[x.shape for x in xs]} differ off axis {axis}; make all other axes equal"
-        )
+    if len({*shapes}) > 1 and len({(*s[:axis], *s[axis + 1 :], len(s)) for s in shapes}) > 1:
+        raise ValueError(f"{who}: shapes {shapes} differ off axis {axis}; make all other axes equal")
     return ops.cat(*xs, axis=axis)  # type: ignore[no-any-return]
 
 
@@ -110,7 +111,8 @@ def stack(tensors: Iterable[Tensor], dim: int = 0) -> Tensor:
     if len({x.shape for x in xs}) > 1:
         raise ValueError(f"stack: shapes {sorted({x.shape for x in xs})} differ; make them equal")
     at = as_axis("stack", xs[0], dim, new=1)
-    return _cat("stack", [x.unsqueeze(at) for x in xs], at)
+    shape = (*xs[0].shape[:at], 1, *xs[0].shape[at:])
+    return ops.cat(*[ops.reshape(x, shape=shape) for x in xs], axis=at)  # type: ignore[no-any-return]
 
 
 def hstack(tensors: Iterable[Tensor]) -> Tensor:

@@ -26,11 +26,11 @@ def as_axis(who: str, tensor: Any, dim: Any, keepdim: bool = False, new: int = 0
 
     new: how many axes the result has more, among which dim is counted.
     """
-    if not is_int(dim):
+    if type(dim) is not int and not is_int(dim):
         raise TypeError(f"{who}: dim is {dim!r}; give an axis of {tensor.shape} as an integer, such as -1")
     if type(keepdim) is not bool:
         _check_keepdim(who, keepdim)
-    n = max(tensor.array.ndim + new, 1)
+    n = tensor.array.ndim + new or 1
     if not -n <= dim < n:
         raise IndexError(f"{who}: dim {dim} is out of range for shape {tensor.shape}; use {-n} … {n - 1}")
     return int(dim) % n
@@ -50,24 +50,24 @@ def as_axis_of(who: str, x: Any, dim: int) -> int:
 
 def as_axes(who: str, tensor: Any, dim: Dim, keepdim: bool = False) -> tuple[int, ...] | None:
     """Several axes as a tuple; None (all of them) stays None."""
-    if dim is None:
-        dim = ()
-    dims = tuple(dim) if isinstance(dim, tuple | list) else (dim,)
-    axes = tuple([as_axis(who, tensor, d, keepdim) for d in dims])
-    if not axes:
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         _check_keepdim(who, keepdim)
         return None
-    if len(set(axes)) != len(axes):
-        raise ValueError(f"{who}: dim {dim} names an axis twice; name each once")
-    return axes if tensor.ndim else None
+    if isinstance(dim, (tuple, list)):
+        axes = tuple([as_axis(who, tensor, d, keepdim) for d in dim])
+        if len(set(axes)) != len(axes):
+            raise ValueError(f"{who}: dim {dim} names an axis twice; name each once")
+    else:
+        axes = (as_axis(who, tensor, dim, keepdim),)
+    return axes if tensor.array.ndim else None
 
 
 def as_shape(who: str, x: Any, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """as_sizes of the elements of x in another arrangement, where one length may be −1: the rest."""
-    shape = as_sizes(who, sizes)
-    known, size = math.prod([n for n in shape if n != -1]), x.array.size
-    if known == size and -1 not in shape and min(shape, default=0) >= 0:
+    shape, size = as_sizes(who, sizes), x.array.size
+    if math.prod(shape) == size and min(shape, default=0) >= 0:
         return shape
+    known = math.prod([n for n in shape if n != -1])
     if shape.count(-1) > 1 or min(shape, default=0) < -1:
         raise ValueError(f"{who}: the shape {shape}; give lengths of 0 or more, -1 for one of them at most")
     if (known == 0 or size % known) if -1 in shape else known != size:
@@ -78,7 +78,7 @@ def as_shape(who: str, x: Any, sizes: tuple[Any, ...]) -> tuple[int, ...]:
 
 def as_sizes(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """reshape(2, 3) and reshape((2, 3)) mean the same."""
-    if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
     elif not sizes:
         raise TypeError(f"{who}: no shape is given; give integers, or () for a 0-d tensor")
@@ -92,9 +92,9 @@ def as_sizes(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
 def as_lengths(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """as_sizes of something new, where −1 means nothing."""
     lengths = as_sizes(who, sizes)
-    if any(n < 0 for n in lengths):
+    if min(lengths, default=0) < 0:
         raise ValueError(f"{who}: the shape {lengths} has a negative length; make each 0 or more")
-    if any(n > _MOST for n in lengths):
+    if max(lengths, default=0) > _MOST:
         raise ValueError(f"{who}: the shape {lengths} fits into no memory; make it smaller")
     return lengths
 
@@ -138,19 +138,19 @@ def is_int(value: Any) -> bool:
 def as_index(index: Any) -> Any:
     """Tensors and lists inside an index become arrays, so that ops see NumPy's index language only."""
     if isinstance(index, tuple):
-        return tuple(_index_part(part) for part in index)
+        return tuple([_index_part(part) for part in index])
     return _index_part(index)
 
 
 def _index_part(part: Any) -> Any:
-    if type(part) is not slice and is_int(part):
+    if part is None or part is Ellipsis or isinstance(part, slice):
+        return part
+    if is_int(part):
         return int(part)
     if isinstance(part, engine.Tensor):
         part = part.array
-    elif isinstance(part, list | tuple | range | bool):
+    elif isinstance(part, (list, tuple, range, bool)):
         part = np.asarray(part, dtype=None if part or part is False else np.int64)  # [] holds integers
-    if part is None or part is Ellipsis or isinstance(part, slice):
-        return part
     if not isinstance(part, np.ndarray) or part.dtype.kind not in "iub":
         kind = getattr(part, "dtype", type(part).__name__)
         raise IndexError(f"index: {kind} cannot index; use integers, slices or booleans")
@@ -185,11 +185,11 @@ def as_spread(who: str, std: Any) -> Any:
 
 def as_number(who: str, value: Any) -> Any:
     """A Python number, from a number or a 0-d tensor."""
-    if isinstance(value, engine.Tensor | np.ndarray | np.generic):
+    if isinstance(value, (engine.Tensor, np.ndarray, np.generic)):
         if value.shape != ():
             raise ValueError(f"{who}: value has shape {value.shape}; give one number")
         return value.item()
-    if not isinstance(value, int | float):
+    if not isinstance(value, (int, float)):
         raise TypeError(f"{who}: {value!r} is no number; give an integer, a float or a boolean")
     return value
 

@@ -27,7 +27,7 @@ def by_its_name(function: Function, name: str | None = None) -> Function:
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        if given:
+        if given and not SPELLINGS.keys().isdisjoint(given):
             # beside a dim an axis stays one, so that Python refuses it
             given = {n if SPELLINGS.get(n) in given else SPELLINGS.get(n, n): v for n, v in given.items()}
         try:

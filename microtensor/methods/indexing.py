@@ -284,10 +284,10 @@ def _integers(who: str, ids: Any, length: int, wrap: bool = False) -> Any:
         raise TypeError(f"{who}: index is {ids.dtype}; make it an integer tensor with .long()")
     if wrap:
         ids = np.where(ids < 0, ids + length, ids)
-    if ids.size and not (ids.min() >= 0 and ids.max() < length):
-        wrong = ids.min() if ids.min() < 0 else ids.max()
+    outside = ids.view(f"u{ids.itemsize}") >= length  # as a number without a sign, a negative one is large
+    if np.count_nonzero(outside):
         raise IndexError(
-            f"{who}: index {wrong} is outside 0 … {length - 1}; count from the start of the axis"
+            f"{who}: index {ids[outside][0]} is outside 0 … {length - 1}; count from the start of the axis"
         )
     return ids
 
@@ -300,9 +300,9 @@ def _grid(who: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     if max(index.ndim, 1) != x.ndim or any(n > m for i, (n, m) in enumerate(lengths) if i != axis):
         raise ValueError(f"{who}: index {index.shape} for shape {x.shape}; give as many axes, none "
                          f"longer but axis {axis}")  # fmt: skip
-    grid: list[Any] = list(np.ix_(*(np.arange(n) for n in index.shape))) or [None]
-    grid[axis] = _integers(who, index.array, x.shape[axis])
-    return tuple(grid)
+    ids = _integers(who, index.array, x.shape[axis])
+    grid = [np.arange(n).reshape(-1, *[1] * i) for i, n in enumerate(index.shape[::-1])][::-1]
+    return (*grid[:axis], ids, *grid[axis + 1 :])
 
 
 def _source(who: str, x: Any, index: Any, src: Any) -> Any:

@@ -41,8 +41,8 @@ class Products:
         b = other.unsqueeze(1) if other.ndim == 1 else other
         y: Tensor = ops.matmul(a, b)
         if self.ndim == 1:
-            y = y.reshape((*y.shape[:-2], y.shape[-1]))
-        return y.reshape(y.shape[:-1]) if other.ndim == 1 else y
+            y = ops.reshape(y, shape=(*y.shape[:-2], y.shape[-1]))
+        return ops.reshape(y, shape=y.shape[:-1]) if other.ndim == 1 else y
 
     def __matmul__(self: Any, other: Any) -> Tensor:
         return self.matmul(other) if isinstance(other, engine.Tensor | np.ndarray) else NotImplemented

@@ -79,9 +79,8 @@ class Reductions(Order):
         correction = as_number("var", correction)
         axis = as_axes("var", self, dim, keepdim)
         d = self - ops.mean(self, axis=axis, keepdims=True)
-        n = ops.count(self.shape, axis)
-        total = (d * d).sum(dim, keepdim)
-        return total / max(n - correction, 0)
+        total = ops.sum(d * d, axis=axis, keepdims=keepdim)
+        return total / max(ops.count(self.shape, axis) - correction, 0)
 
     def std(
         self: Any,

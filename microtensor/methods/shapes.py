@@ -139,8 +139,10 @@ class Shapes(Parts):
         first, last = as_axis("flatten", self, start_dim), as_axis("flatten", self, end_dim)
         if first > last:
             raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}; swap them")
-        joined = math.prod(self.shape[first : last + 1])
-        return self.reshape(*self.shape[:first], joined, *self.shape[last + 1 :])
+        shape = self.shape
+        return ops.reshape(
+            self, shape=(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+        )
 
     def unflatten(self: Any, dim: int, sizes: Sequence[int]) -> Tensor:
         """The axis dim as several, of the given lengths (one may be −1): the inverse of flatten.
@@ -159,7 +161,7 @@ class Shapes(Parts):
             raise ValueError(f"unflatten: sizes {parts} do not multiply to {self.shape[axis]}, the length of "
                              f"axis {axis}; choose others")  # fmt: skip
         parts = tuple(self.shape[axis] // known if n == -1 else n for n in parts)
-        return self.reshape(*self.shape[:axis], *parts, *self.shape[axis + 1 :])
+        return ops.reshape(self, shape=(*self.shape[:axis], *parts, *self.shape[axis + 1 :]))
 
     def squeeze(self: Any, dim: int | Sequence[int] | None = None) -> Tensor:
         """Without the axes of length 1, or without those among the axes dim that have length 1.
@@ -168,8 +170,9 @@ class Shapes(Parts):
         Raises: IndexError or TypeError for a dim that is no axis; ValueError for one named twice.
         Source: torch.squeeze.
         """
-        drop = range(self.ndim) if dim is None else as_axes("squeeze", self, dim) or ()
-        return self.reshape(tuple(n for i, n in enumerate(self.shape) if n != 1 or i not in drop))
+        shape = self.shape
+        drop = range(len(shape)) if dim is None else as_axes("squeeze", self, dim) or ()
+        return ops.reshape(self, shape=tuple([n for i, n in enumerate(shape) if n != 1 or i not in drop]))
 
     def unsqueeze(self: Any, dim: int) -> Tensor:
         """With a new axis of length 1 at position dim.
@@ -179,7 +182,7 @@ class Shapes(Parts):
         Source: torch.unsqueeze.
         """
         at = as_axis("unsqueeze", self, dim, new=1)
-        return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
+        return ops.reshape(self, shape=(*self.shape[:at], 1, *self.shape[at:]))
 
     def permute(self: Any, *dims: Any) -> Tensor:
         """The axes in another order.

@@ -201,7 +201,7 @@ def _basic(index: Any) -> tuple[Any, ...]:
 def is_basic(index: Any) -> bool:
     """Only integers, slices, None and ...: NumPy gives a view, and names each element once."""
     parts = index if isinstance(index, tuple) else (index,)
-    return not any(isinstance(part, np.ndarray | list) for part in parts)
+    return not [part for part in parts if isinstance(part, (np.ndarray, list))]
 
 
 def _indices(rng: np.random.Generator) -> Any:
