@@ -22,14 +22,7 @@ REFLECTED |= {"div": "__rtruediv__", "remainder": "__rmod__", "floor_divide": "_
 METHODS: list[str] = []  # the names that `as_functions` was given
 
 __all__ = ["METHODS", "Size", "as_functions", "broadcast_tensors", "cat", "concat", "cuda", "hstack"]
-__all__ += [
-    "is_tensor",
-    "isin",
-    "meshgrid",
-    "searchsorted",
-    "stack",
-]
-__all__ += ["vstack", "where"]
+__all__ += ["is_tensor", "isin", "meshgrid", "searchsorted", "stack", "vstack", "where"]
 
 
 def as_functions(names: str) -> Iterator[Callable[..., Any]]:
