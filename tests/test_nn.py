@@ -232,6 +232,12 @@ def test_a_copied_model_has_its_gradients_yet_to_come():
     assert copy.deepcopy(leaf).grad.tolist() == leaf.grad.tolist()
 
 
+@pytest.mark.parametrize("given", ["model.pt", None, nn.Linear(2, 2), [1]])
+def test_what_is_no_dictionary_is_no_state(given):
+    with pytest.raises(TypeError, match=rf"^load_state_dict: {type(given).__name__} is no state_dict\(\); "):
+        nn.Linear(2, 2).load_state_dict(given)
+
+
 def test_linear_and_embedding_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match=r"linear: input \(2, 4\)"):
         nn.Linear(3, 2)(mt.ones(2, 4))

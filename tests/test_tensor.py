@@ -148,6 +148,15 @@ def test_other_devices_are_refused_by_name():
             ask()
 
 
+@pytest.mark.parametrize(("index", "place"), [
+    (slice(0, 2), r"\(2, 4\)"), (0, r"\(4,\)"), ([0, 2], r"\(2, 4\)"), ((slice(None), 1), r"\(3,\)"),
+    (([0, 1], [0, 1, 2]), r"\(3, 4\)"),  # these fit into no place of their own
+])  # fmt: skip
+def test_an_assignment_that_does_not_fit_tells_the_shape_of_its_place(index, place):
+    with pytest.raises((ValueError, IndexError), match=rf"^setitem: .*\(value \(5,\) into {place}\); "):
+        mt.zeros(3, 4)[index] = mt.ones(5)
+
+
 # --- copies -------------------------------------------------------------------------------------------------
 
 

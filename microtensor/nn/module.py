@@ -247,14 +247,14 @@ class Module:
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
-        """Copy values into the parameters and buffers, which stay the same objects.
+        """Copy values into the parameters and buffers, which stay the same objects. All is checked first.
 
         assign: what is given takes their places, with its memory and dtype; a parameter trains if the one
-        before did. Make the optimiser afterwards.
-        Returns the names that are missing and those that are unexpected, for strict=False.
-        Everything is checked before anything is changed.
-        Raises: RuntimeError naming every missing, unexpected (unless strict=False) and misshaped entry.
+        before did. Make the optimiser afterwards. Returns missing and unexpected names, for strict=False.
+        Raises: TypeError for no dictionary, RuntimeError naming all that is missing, unexpected, misshaped.
         """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"load_state_dict: {type(state_dict).__name__} is no state_dict(); mt.load files")
         own = dict(self._state())
         given = {name: as_tensor(value) for name, value in state_dict.items()}
         both = [name for name in own if name in given]

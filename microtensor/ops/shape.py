@@ -186,9 +186,10 @@ def assign(y: Any, index: Any, value: Any, who: str = "setitem") -> None:
     try:
         y[_basic(index) if is_basic(index) else index] = value.reshape(shape)
     except (ValueError, IndexError, TypeError) as error:
-        said = "does not fit" if str(error).startswith(("could not broadcast", "shape mismatch")) else error
+        unfit = any(words in str(error) for words in ("could not broadcast input", "indexing result"))
+        said, place = ("does not fit", y[index].shape) if unfit else (error, y.shape)
         raise type(error)(
-            f"{who}: {said} (value {value.shape} into {y.shape}); check the shapes and the index"
+            f"{who}: {said} (value {value.shape} into {place}); check the shapes and the index"
         ) from error
 
 
