@@ -54,7 +54,7 @@ def test_no_source_has_two_targets_in_any_kind_of_year(corpus: DateCorpus) -> No
         assert len(corpus.sources(days_of(year))) > 40 * 365
 
 
-@pytest.mark.parametrize("year", [1900, 1912, 1999, 2000, 2024, 2099])
+@pytest.mark.parametrize("year", [1912, 2099])  # every year has the same patterns
 def test_a_source_shows_its_year_as_its_only_long_number(corpus: DateCorpus, year: int) -> None:
     for source in corpus.sources(days_of(year)):
         assert [n for n in numbers(source) if n > 31] == [year]
@@ -145,11 +145,11 @@ def test_pairs_are_true(corpus: DateCorpus) -> None:
         assert corpus.sources([datetime.date.fromisoformat(pair.target)])[pair.source] == pair.target
 
 
-def test_a_seed_fixes_the_pairs(corpus: DateCorpus) -> None:
-    again, other = DateCorpus(), DateCorpus(seed=1)
-    assert corpus.test_pairs() == again.test_pairs()
-    assert corpus.test_days != other.test_days
-    first, second = (corpus.train_pairs(50, np.random.default_rng(7)) for _ in range(2))
+def test_a_seed_fixes_the_pairs() -> None:
+    one, again, other = (DateCorpus(locales=LOCALES[::9], seed=seed) for seed in (0, 0, 1))
+    assert one.test_pairs() == again.test_pairs()
+    assert one.test_days != other.test_days
+    first, second = (one.train_pairs(50, np.random.default_rng(7)) for _ in range(2))
     assert first == second
 
 
