@@ -311,7 +311,7 @@ class Reductions(Order):
         Raises: for dim as `sum`.
         Source: torch.any. Differs: a boolean for every dtype, uint8 too.
         """
-        found = np.any(self.array, axis=as_axes("any", self, dim, keepdim), keepdims=keepdim)
+        found = self.array.any(axis=as_axes("any", self, dim, keepdim), keepdims=keepdim)
         return engine.make(np.asarray(found), None, None)
 
     def all(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
@@ -321,5 +321,5 @@ class Reductions(Order):
         Raises: for dim as `sum`.
         Source: torch.all. Differs: a boolean for every dtype, uint8 too.
         """
-        found = np.all(self.array, axis=as_axes("all", self, dim, keepdim), keepdims=keepdim)
+        found = self.array.all(axis=as_axes("all", self, dim, keepdim), keepdims=keepdim)
         return engine.make(np.asarray(found), None, None)

@@ -140,7 +140,8 @@ def _share(g: Any, x: Any, y: Any, axis: Any) -> Any:
 @op("prod", label="Π", samples=reductions)
 def prod(x, *, axis, keepdims):
     """y = prod(x); over the axes          gradient: g · prod_of_others(x); not y / x, NaN at 0"""
-    return np.prod(x, axis=axis, keepdims=keepdims, dtype=None if x.dtype.kind == "f" else np.int64)
+    kind = None if x.dtype.kind == "f" else np.int64
+    return np.multiply.reduce(x, axis=axis, keepdims=keepdims, dtype=kind)
 
 
 @prod.vjp
