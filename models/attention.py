@@ -20,7 +20,7 @@ __all__ = ["MultiHeadAttention", "scaled_dot_product_attention"]
 
 # What drawings write on these lines, and tests evaluate: the equation, then its gradients (see viz.fold).
 PROJECTION = ("Q = split_h(X @ W + b)",
-              "dX += merge_h(dQ) @ W.mT", "dW = X.mT @ merge_h(dQ)", "db = Σ(merge_h(dQ))")  # fmt: skip
+              "dX += merge_h(dQ) @ W.mT", "dW = Σ_B(X.mT @ merge_h(dQ))", "db = Σ(merge_h(dQ))")  # fmt: skip
 SCORES = ("S = Q @ K.mT / sqrt(d_k)", "dQ = dS @ K / sqrt(d_k)", "dK = dS.mT @ Q / sqrt(d_k)")
 MASK = ("Z = mask(S, M)", "dS = where(M, dZ, 0)")
 ADD_MASK = ("Z = S + M", "dS = dZ")
@@ -29,9 +29,9 @@ DROPOUT = ("D = dropout(A, p)", "dA = dD * keep / (1 - p)")
 AVERAGE = ("H = A @ V", "dA = dH @ V.mT", "dV = A.mT @ dH")
 SCALE = ("1 / sqrt(d_k)",)
 NO_SLOPE = {"b": "softmax ignores a number that is added to a whole row of scores"}  # of b_K
-HEAD = ("Q = X @ W + b", "dX += dQ @ W.mT", "dW = X.mT @ dQ", "db = Σ(dQ)")
+HEAD = ("Q = X @ W + b", "dX += dQ @ W.mT", "dW = Σ_B(X.mT @ dQ)", "db = Σ(dQ)")
 CONCAT = ("C = Concat_h(H)", "dH = split_h(dC)")
-OUTPUT = ("Y = C @ W + b", "dC = dY @ W.mT", "dW = C.mT @ dY", "db = Σ(dY)")
+OUTPUT = ("Y = C @ W + b", "dC = dY @ W.mT", "dW = Σ_B(C.mT @ dY)", "db = Σ(dY)")
 
 
 def scaled_dot_product_attention(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import microtensor.nn.functional as F
-from microtensor import Tensor, nn
+from microtensor import Tensor, nn, viz
 from models.attention import MultiHeadAttention
 from models.cache import KeyValueCache
 from models.masks import causal_mask, combine_masks, padding_mask
@@ -388,5 +388,7 @@ class Transformer(nn.Module):
 
     def _embed(self, embedding: nn.Module, ids: Tensor, past: int = 0) -> Tensor:
         x = embedding(ids)  # (B, T, d_model)
-        x = x * math.sqrt(self.config.d_model) if self.config.scale_embeddings else x
+        if self.config.scale_embeddings:
+            with viz.fold("scale", "Z = X * sqrt(d)", "dX = dZ * sqrt(d)", X=x):
+                x = x * math.sqrt(self.config.d_model)
         return self.positions(x, past)  # type: ignore[no-any-return]

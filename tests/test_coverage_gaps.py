@@ -19,7 +19,6 @@ from microtensor.train.folder import mark_of
 from microtensor.train.stream import BatchStream
 from microtensor.viz import trace
 from microtensor.viz.record import Recorder
-from microtensor.viz.symbols import identifier
 from models import MultiHeadAttention, combine_masks, padding_mask
 from models.positional import sinusoidal_encoding
 
@@ -374,8 +373,7 @@ def test_a_damaged_position_in_the_data_is_refused(state, words):
         BatchStream([1, 2], {}).check_state_dict(state)
 
 
-def test_a_drawing_shows_the_tensors_own_name_and_symbols_have_identifiers():
+def test_a_drawing_shows_the_tensors_own_name():
     y = mt.ones(2, requires_grad=True) * 2.0
     y.name = "doubled"
     assert trace.trace(y, Recorder(), ()).output.symbol == "doubled"
-    assert identifier("W^Q") == "W_Q"

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import microtensor as mt
-from microtensor import viz
-from microtensor.viz import style
+from microtensor import nn, viz
+from microtensor.viz import style, symbols
 from microtensor.viz.formula import two_digits
+from microtensor.viz.texts import WORDS
 from models import Encoder, MultiHeadAttention, causal_mask
 
 PURPLE = style.LIGHT.gradient
@@ -301,6 +302,21 @@ def test_a_users_tape_shows_the_formulas_of_its_ops() -> None:
     ]
 
 
+def test_what_was_broadcast_has_its_sum_in_the_formula() -> None:
+    x, w, b = mt.randn(4, 5, 3, requires_grad=True), mt.randn(3, 2, requires_grad=True), mt.randn(2)
+    shift = mt.randn(4, 1, 1, requires_grad=True)
+    for y, said in (
+        (x @ w, "dw = Σ_B xᵀ dy"),
+        (x[0] @ w, "dw = z_1ᵀ dy"),
+        (mt.zeros(4, 2) + b.requires_grad_(), "db = Σ dy"),
+        (x + shift, "dshift = unbroadcast(dy)"),
+        (x * x.sum(), "dz_1 = unbroadcast(dy ∘ x)"),
+        (nn.functional.linear(x, w.mT, b), "dz_1 = Σ_B dyᵀ x"),
+        (nn.functional.linear(x[0], w.mT, b), "dz_2 = dyᵀ z_1"),
+    ):
+        assert re.search(rf"&#10;{re.escape(said)}[\"&]", viz.draw(y, level="tape").dot), said
+
+
 def test_a_tensor_with_several_users_sums_their_gradients() -> None:
     x = mt.randn(3, requires_grad=True)
     dot = viz.draw((x.exp() * x).sum(), level="tape").dot
@@ -316,7 +332,7 @@ def test_a_number_that_a_layer_knows_is_drawn_as_its_formula(x: mt.Tensor) -> No
         'mul <FONT POINT-SIZE="9" COLOR="#52606D">1 / √<I>d</I><SUB><I>k</I></SUB>'
         in viz.draw(layer, x, level="ops").dot
     )
-    assert "<I>dS</I> <I>K</I> ∘ (1 / √<I>d</I><SUB><I>k</I></SUB>)" in viz.draw(layer, x, level="tape").dot
+    assert "<I>dS</I> <I>K</I> / √<I>d</I><SUB><I>k</I></SUB>" in viz.draw(layer, x, level="tape").dot
 
 
 def test_a_formula_that_does_not_give_the_number_is_not_drawn() -> None:
@@ -342,6 +358,29 @@ def test_the_legend_has_the_head_that_is_drawn(layer: MultiHeadAttention, x: mt.
         assert "arrowtail=onormal" in dot
         assert "▷" in dot
         assert "◀" not in dot
+
+
+def test_the_legend_explains_norms_and_words_where_they_are_drawn(
+    layer: MultiHeadAttention, x: mt.Tensor, g: mt.Tensor
+) -> None:
+    for level in ("equations", "tape", "heads", "ops"):
+        assert "‖∂‖: norm of the whole" in viz.draw(layer, x, grads=g, level=level).dot
+        assert "norm of" not in viz.draw(layer, x, level=level).dot
+        shares = "gradient, norm of its share" in viz.draw(layer, x, grads=g, level=level).dot
+        assert shares == (level != "heads")  # whose arrows have none
+
+    def explained(**options: Any) -> set[str]:
+        legend = viz.draw(layer, x, **options).dot.split("label=<", 1)[1].split(">];")[0]
+        return {w for w in WORDS if f"{symbols.html(w)}: {symbols.escape(WORDS[w])}" in legend}
+
+    shown = {"split_h", "head_h", "dropout"}
+    assert explained() == shown
+    assert explained(level="heads") == {"dropout"}
+    fused = explained(level="tape")
+    assert fused == {"Σ", "Σ_B", "split_h", "merge_h", "head_h", "drop", "rowsum", "stats"}
+    lines = explained(level="tape", need_weights=True)
+    assert lines == {"Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "keep"}
+    assert explained(names={"split_h": x}) == shown - {"split_h"}  # a tensor has that name here
 
 
 def test_sideways_norms_have_room_around_them(layer: MultiHeadAttention, x: mt.Tensor, g: mt.Tensor) -> None:

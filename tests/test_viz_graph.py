@@ -210,10 +210,10 @@ def test_a_tooltip_says_the_gradients_that_flow_and_no_others() -> None:
         return re.findall('gradient: ([^"]*)', of.dot)
 
     whole = gradients(viz.draw(attention(), leaf(2, 5, 16), mask=causal_mask(5)))
-    assert whole[0] == "dX += merge_h(dQ) (W^Q)ᵀ; dW^Q = Xᵀ merge_h(dQ); db_Q = Σ merge_h(dQ)"
+    assert whole[0] == "dX += merge_h(dQ) (W^Q)ᵀ; dW^Q = Σ_B Xᵀ merge_h(dQ); db_Q = Σ merge_h(dQ)"
     assert "dS̃ = A ∘ (dA − rowsum(dA ∘ A))" in whole
     part = gradients(viz.draw(attention(bias=False), mt.randn(2, 5, 16)))
-    assert part[0] == "dW^Q = Xᵀ merge_h(dQ)"
+    assert part[0] == "dW^Q = Σ_B Xᵀ merge_h(dQ)"
 
 
 def test_cross_attention_names_both_lengths() -> None:
@@ -346,6 +346,33 @@ def test_names_in_code_are_module_paths_and_house_letters() -> None:
     drawing = viz.draw(attention(), leaf(2, 5, 16), names="code")
     assert "Q = split_H(query q_proj.weightᵀ + q_proj.bias)" in drawing.about
     assert "B×H×T×D" in drawing.dot
+
+
+def test_what_nobody_has_named_is_called_as_its_variable_where_it_is_drawn() -> None:
+    net, weight = nn.Sequential(nn.Linear(3, 2), nn.Tanh()), leaf(3)
+    rows, _hidden = mt.randn(4, 3), leaf(3)
+    scaled = rows * weight
+    loss = net(scaled * _hidden).sum()
+    assert viz.draw(loss).about == [
+        "scaled = rows ∘ weight", "z_1 = scaled ∘ x", "z_2 = z_1 [0].weightᵀ + [0].bias", "z_3 = tanh(z_2)",
+        "loss = Σ z_3",
+    ]  # fmt: skip
+    assert "net.0.weight" in viz.draw(loss, names="code").dot
+    assert viz.draw(loss, names={"L": loss}).about[-1] == "L = Σ z_3"
+    with viz.recording():
+        viz.tag(weight, "W")
+        assert viz.draw(rows * weight).about == ["y = rows ∘ W"]
+
+    def elsewhere(result: mt.Tensor) -> viz.Drawing:
+        return viz.draw(result)
+
+    assert elsewhere(weight * 2.0).about == ["result = x ∘ 2"]
+
+
+def test_a_name_that_is_made_up_is_nobodys() -> None:
+    x, y, z_1, x_2 = leaf(2), leaf(2), leaf(2), leaf(2)
+    assert viz.draw((x * z_1).exp() * leaf(2)).about == ["z_2 = x ∘ z_1", "z_3 = exp(z_2)", "y = z_3 ∘ x_1"]
+    assert viz.draw(y * x_2 * leaf(2) * leaf(2)).about[-1] == "y_1 = z_2 ∘ x_3"
 
 
 def test_names_given_replace_the_layers_either_way_round() -> None:

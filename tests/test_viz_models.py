@@ -101,21 +101,21 @@ def test_no_line_reads_a_tensor_without_a_name() -> None:
         assert (
             next(line for line in about if "c_proj.weight" in line)
             .split("= ")[1]
-            .startswith(("C c_proj", "C_1 c_proj"))
+            .startswith(("C c_proj", "C^(1) c_proj"))
         )
 
     x = leaf(2, 3)
     with viz.recording():
         with viz.fold("double", "Z = X + X", X=x):
-            z = x + x
-        assert viz.draw(z.exp()).about == ["z_1 = x + x", "y = exp(z_1)"]
+            _z = x + x
+        assert viz.draw(_z.exp()).about == ["z_1 = x + x", "y = exp(z_1)"]
 
 
 def test_the_causal_mask_of_the_fused_attention_is_said() -> None:
     drawing = viz.draw(*gpt(), level="tape")
-    assert any("softmax(causal(Q_1 K_1ᵀ" in line for line in drawing.about)
+    assert any("softmax(causal(Q^(1) (K^(1))ᵀ / √d_k" in line for line in drawing.about)
     without = viz.draw(nn.functional.scaled_dot_product_attention(leaf(2, 3), leaf(2, 3), leaf(2, 3)))
-    assert "softmax(x_1 x_2ᵀ" in without.about[0]
+    assert "softmax(x_1 x_2ᵀ / √d_k" in without.about[0]
     assert "causal" not in without.dot
 
 
@@ -148,9 +148,32 @@ def test_one_name_means_one_tensor(norm: str, options: dict[str, Any]) -> None:
     assert len({*made, *leaves}) == len(made) + len(leaves)
     if options == {"depth": 1} and norm == "post":
         assert drawing.about[:3] == [
-            "Y_1 = MultiHeadAttention(X_1, M_1)", "X_2 = SubLayer(Y_1, X_1)",
-            "Y_2 = MultiHeadAttention(X_2, Z, M_2)",
+            "Y^(1) = MultiHeadAttention(X^(1), M^(1))", "X^(2) = SubLayer(Y^(1), X^(1))",
+            "Y^(2) = MultiHeadAttention(X^(2), Z, M^(2))",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "tape"])
+def test_an_index_below_a_letter_is_a_heads(level: str) -> None:
+    decoder = DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 5, 16)
+    for made in (decoder, gpt()):
+        dot = viz.draw(*made, level=level).dot
+        assert not re.search(r"<I>d?[QKVSAHCYXMW]</I><SUB>(<I>[QKVO]</I>,)?\d", dot)
+        assert ("(2)</SUP>" in dot) == (": the second of that name, not of head 2" in dot)
+    dot = viz.draw(*decoder, level=level).dot
+    assert "<I>W</I><SUP><I>Q</I>(2)</SUP>" in dot
+    assert "<I>b</I><SUB><I>Q</I></SUB><SUP>(2)</SUP>" in dot
+    heads = viz.draw(MultiHeadAttention(4, 2), leaf(1, 3, 4), level="heads")
+    assert "<I>W</I><SUB>2</SUB><SUP><I>Q</I></SUP>" in heads.dot
+    assert "not of head 2" not in heads.dot
+
+
+def test_numbers_that_come_from_a_width_are_drawn_as_its_root() -> None:
+    assert any("∘ √d" in line for line in viz.draw(*transformer(), depth=2).about)
+    q = leaf(1, 2, 3, 16)
+    attend = nn.functional.scaled_dot_product_attention
+    lines = [line for s in (None, 0.3) for line in viz.draw(attend(q, q, q, scale=s), level="tape").about]
+    assert lines == ["y = softmax(q qᵀ / √d_k) q", "y = softmax(q qᵀ ∘ 0.3) q"]
 
 
 # --- depth --------------------------------------------------------------------------------------------------
@@ -241,7 +264,7 @@ def test_both_stacks_of_a_transformer_are_drawn_once_each() -> None:
     drawing = viz.draw(*transformer(), depth=2)
     assert sum("EncoderLayer(" in line for line in drawing.about) == 1
     assert next(line for line in drawing.about if "DecoderLayer(" in line).endswith(
-        "DecoderLayer(X_2, M_2, Z, M_3)"
+        "DecoderLayer(X^(2), M^(2), Z, M^(3))"
     )
 
 

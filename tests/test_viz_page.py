@@ -141,7 +141,7 @@ def test_the_first_nan_is_found_behind_a_constant_that_is_gone() -> None:
     x = mt.ones(3, 2, requires_grad=True)
     picked = F.embedding(mt.tensor([0, 2]), x)
     y = (picked - 2).sqrt().sum()
-    assert viz.draw(y).findings == ["z_3 is the first with NaN"]
+    assert viz.draw(y).findings == ["z_2 is the first with NaN"]
 
 
 def test_tensors_without_elements_have_no_maps(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_many_ways_to_fold_are_one_a_depth() -> None:
 
 # --- in a browser -------------------------------------------------------------------------------------------
 
-SIZES = [(1280, 900), (800, 1200)]
+SIZES = [(1280, 900), (800, 1200), (400, 800)]
 
 
 class Browser:
@@ -624,7 +624,8 @@ def test_both_schemes_can_be_read_and_nothing_covers_anything(
     dark = browser.js("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 29)"
     assert dark == (scheme == "dark")
     boxes = browser.js("""
-        return ["header", "#graph", "#panel", "footer"].map((name) => {
+        const parts = ["h1", "header div", "#graph", "#panel", "#back", "#step", "#on", "#count"];
+        return parts.map((name) => {
           const box = document.querySelector(name).getBoundingClientRect();
           return [box.left, box.top, box.right, box.bottom]; })""")
     for i, (left, top, right, bottom) in enumerate(boxes):

@@ -8,6 +8,7 @@ import errno
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -316,6 +317,59 @@ def test_the_tool_draws_every_level_and_the_papers_figure(tmp_path: Path) -> Non
     assert "rankdir=BT" in paper
     assert "B×" not in paper
     assert "tape op" not in paper
+
+
+@pytest.mark.parametrize("name", ["draw_attention", "draw_model"])
+def test_a_tool_says_where_it_writes_and_what_it_replaces(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    what = [f"{ROOT}/examples/gallery/pictures.py:formula"] if name == "draw_model" else []
+    file = f"{name.removeprefix('draw_')}.svg"
+    for behind in ("", ", in place of the one that was there"):
+        assert load_tool(name).main(what) == 0
+        assert capsys.readouterr().out == f"saved {file}{behind}\n"
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+    with pytest.raises(SystemExit):
+        load_tool(name).main(["--help"])
+    assert f"without it {file}; what is there is replaced" in " ".join(capsys.readouterr().out.split())
+
+
+def commands() -> list[list[str]]:
+    """What docstrings of tools and examples and the pages tell to run of the drawing tools."""
+    pages = [ROOT / "README.md", *(ROOT / "tools").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    shown = re.compile(r"^ *\S*python tools/(draw_\w+)\.py(.*)$", re.M)
+    found = [
+        m for page in [*pages, *(ROOT / "tools").glob("draw_*.py")] for m in shown.findall(page.read_text())
+    ]
+    return sorted([name, *shlex.split(rest)] for name, rest in set(found))
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_a_command_that_is_shown_runs(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("examples", "tools"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    monkeypatch.chdir(tmp_path)
+    assert len(commands()) > 5
+    assert load_tool(command[0]).main(command[1:]) == 0
+    assert [word for word in capsys.readouterr().out.split() if Path(word).is_file()]
+
+
+def test_a_factorys_tensor_is_drawn_with_the_names_of_its_variables(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import microtensor as mt\nfrom microtensor import nn\n"
+        "def made():\n    x, net = mt.ones(2, 3), nn.Linear(3, 1)\n    loss = net(x).sum()\n    return loss\n"
+    )
+    made: list[viz.Drawing] = []
+    for options in ([], ["--names", "code"]):
+        assert load_tool("draw_model").main([f"{file}:made", "-o", f"{tmp_path}/x.dot", *options]) == 0
+        made.append((tmp_path / "x.dot").read_text(encoding="utf-8"))
+    assert "loss = Σ z_1" in made[0]
+    assert "z_1 = x net.weightᵀ + net.bias" in made[0]
+    assert "loss" not in made[1]  # the names of the modules alone
 
 
 def test_the_tool_explains_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -198,6 +198,10 @@ def test_to_dot_keeps_two_tensors_with_one_name_apart() -> None:
     [
         ("W^Q", "<I>W</I><SUP><I>Q</I></SUP>"),
         ("W_1^Q", "<I>W</I><SUB>1</SUB><SUP><I>Q</I></SUP>"),
+        ("W^Q(2)", "<I>W</I><SUP><I>Q</I>(2)</SUP>"),
+        ("X^(2)", "<I>X</I><SUP>(2)</SUP>"),
+        ("X^", "X^"),
+        ("Σ_B", "Σ<SUB><I>B</I></SUB>"),
         ("d_model", "<I>d</I><SUB>model</SUB>"),
         ("S̃", "<I>S̃</I>"),
         ("head_1", "head<SUB>1</SUB>"),

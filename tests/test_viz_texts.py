@@ -5,6 +5,8 @@ What is printed in drawings is evaluated here, by NumPy, and compared with the e
 
 from __future__ import annotations
 
+import ast
+import functools
 import inspect
 import math
 from typing import Any
@@ -15,7 +17,11 @@ import pytest
 import microtensor as mt
 from microtensor import engine, kernels, viz
 from microtensor.viz import formula
-from microtensor.viz.texts import Texts, of_docstring, texts_of
+from microtensor.viz.names import summed
+from microtensor.viz.record import Recorder
+from microtensor.viz.texts import WORDS, Texts, of_docstring, texts_of
+from microtensor.viz.trace import trace
+from models import attention
 
 OPS = sorted(name for name, op in engine.registry.items() if op.vjp_function is not None)
 
@@ -186,10 +192,19 @@ def test_the_gradient_formulas_of_an_op_give_its_gradients(rng: np.random.Genera
         gradients = mt.autograd.grad(y, wanted, mt.tensor(g, dtype=y.dtype))
         found = dict(zip(map(id, wanted), gradients, strict=True))
         names = names_of(op, args, params, y.array, g)
+        node = trace(y, Recorder(), ()).output
         for slot, (tensor, text) in enumerate(zip(tensors, per_input(op, len(args)), strict=True)):
             if id(tensor) in found:
                 assert text is not None
-                got = _to(tensor.shape, evaluate(text, {**names, "slot": slot}))
+                got = evaluate(
+                    summed(node, dict(node.arguments)[op.inputs[slot]], text)
+                    if op.variadic is None
+                    else text,
+                    {**names, "slot": slot, "unbroadcast": functools.partial(_to, tensor.shape)},
+                )
+                if op.broadcasts or (name == "linear" and args[0].ndim > 1):  # every sum is said
+                    assert np.shape(got) == tensor.shape, (name, text)
+                got = _to(tensor.shape, got)
                 tight = 1e-9 if name == "gelu" else 1e-10  # φ is a difference quotient here
                 np.testing.assert_allclose(got, found[id(tensor)].array, rtol=tight, atol=tight)
                 compared += 1
@@ -249,6 +264,34 @@ def test_every_op_of_the_tape_says_its_formula_and_a_gradient_for_each_input() -
         known |= {*inspect.signature(op.forward).parameters}
         for text in (*texts.gradients, *texts.steps):
             assert text is None or formula.operands(text) <= known, (name, text)
+
+
+TEXTBOOK = {*"exp log sqrt sin cos tan asin acos atan atan2 sinh cosh tanh sigmoid relu erf max".split(),
+            *"abs min mean prod sum softmax maximum minimum clamp floor trunc sign log2 log10 cumsum".split(),
+            *"flip where concat transpose reshape clone diagonal layer_norm cross_entropy Concat".split(),
+            "Concat_h"}  # fmt: skip
+
+
+def test_a_legend_explains_every_word_of_a_formula_that_no_textbook_has() -> None:
+    used = set[str]()
+    for name in OPS:
+        op, texts = engine.registry[name], texts_of(engine.registry[name])
+        used |= {kept for kept in op.kept if kept not in (*op.inputs, "y") and not kept.endswith(SCALARS)}
+        for text in (texts.equation, *texts.gradients, *texts.steps):
+            used |= calls(text or "0")
+    for text in (text for value in vars(attention).values() if isinstance(value, tuple) for text in value):
+        used |= calls(text)
+    assert used - TEXTBOOK - WORDS.keys() == set()
+    elsewhere = {"keep", "head_h", "columns", "unbroadcast"}  # a name, in Concat_h, in a layer, the walk's
+    assert WORDS.keys() - used == elsewhere
+
+
+SCALARS = ("_shape", "_shapes", "_dtype")
+
+
+def calls(text: str) -> set[str]:
+    tree = ast.parse(text)
+    return {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
 
 
 def test_a_false_gradient_is_caught(rng: np.random.Generator) -> None:

@@ -3,6 +3,7 @@
     python tools/draw_attention.py -o attention.svg attention.png --mask causal --dropout 0.1
 
 The layer is run once on random numbers, and its tape is drawn. Without the program dot, pygraphviz will do.
+Without -o the file is attention.svg here; a file that is there is replaced, which is said.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Draw one multi-head attention layer from its own tape.")
     add = parser.add_argument
     add(
-        "-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .html .png .pdf .dot .json"
+        "-o",
+        "--output",
+        nargs="+",
+        action="extend",
+        type=Path,
+        help="files: .svg .html .png .pdf .dot .json; without it attention.svg; what is there is replaced",
     )
     add(
         "--level", choices=LEVELS, default="equations", help="; ".join(f"{k}: {v}" for k, v in LEVELS.items())
@@ -125,7 +131,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         drawing = draw(chosen)
         for path in chosen.output or [Path("attention.svg")]:
-            print(f"saved {drawing.save(path)}")
+            replaced = ", in place of the one that was there" if path.exists() else ""
+            print(f"saved {drawing.save(path)}{replaced}")
     except (ValueError, RuntimeError, OSError) as error:
         print(f"draw_attention: {error}", file=sys.stderr)
         return 1

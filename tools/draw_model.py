@@ -1,9 +1,10 @@
 """Draw any model: what a function of yours returns, as the graph of its own tape.
 
-    python tools/draw_model.py examples/mine.py:factory -o model.svg --depth 3
-    python tools/draw_model.py models.gpt:small -o model.svg
+    python tools/draw_model.py examples/gallery/pictures.py:gpt -o model.svg --depth 2
+    python tools/draw_model.py examples.gallery.pictures:formula -o formula.svg formula.html
 
-The factory takes nothing and returns a tensor, or a module with the inputs to run it on: (model, x, y …).
+The factory takes nothing and returns a tensor, which is drawn with the names of the factory's variables, or a
+module with the inputs to run it on: (model, x, y …). A file that is there is replaced.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from microtensor import viz  # noqa: E402
+import microtensor as mt  # noqa: E402
+from microtensor import nn, viz  # noqa: E402
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -28,7 +31,12 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("factory", help="module:function, or file.py:function")
     add(
-        "-o", "--output", nargs="+", action="extend", type=Path, help="files: .svg .html .png .pdf .dot .json"
+        "-o",
+        "--output",
+        nargs="+",
+        action="extend",
+        type=Path,
+        help="files: .svg .html .png .pdf .dot .json; without it model.svg; what is there is replaced",
     )
     add("--level", choices=("equations", "ops", "heads", "tape"), default="equations")
     add("--depth", type=int, help="modules deeper than that are single nodes")
@@ -63,16 +71,38 @@ def load(name: str) -> Callable[[], Any]:
     return found  # type: ignore[no-any-return]
 
 
+def run(factory: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, mt.Tensor]]:
+    """What a factory returns, and, for a tensor, the tensors among its variables."""
+    variables: dict[str, Any] = {}
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        if event == "return" and frame.f_code is getattr(factory, "__code__", None):
+            variables.update(frame.f_locals)
+
+    before = sys.getprofile()
+    sys.setprofile(look)  # the one way to see what a function that has returned called its tensors
+    try:
+        made = factory()
+    finally:
+        sys.setprofile(before)
+    if not isinstance(made, mt.Tensor):
+        return made if isinstance(made, tuple) else (made,), {}
+    modules = [(name, each) for name, each in variables.items() if isinstance(each, nn.Module)]
+    variables |= {f"{name}.{path}": p for name, module in modules for path, p in module.named_parameters()}
+    return (made,), {n: t for n, t in variables.items() if isinstance(t, mt.Tensor)}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Make, draw, save, and say where."""
     chosen = arguments(argv)
     try:
-        made = load(chosen.factory)()
-        what = made if isinstance(made, tuple) else (made,)
+        what, variables = run(load(chosen.factory))
         options = {k: v for k, v in vars(chosen).items() if k not in ("factory", "output")}
+        options |= {"names": variables} if variables and chosen.names == "math" else {}
         drawing = viz.draw(*what, **options)
         for path in chosen.output or [Path("model.svg")]:
-            print(f"saved {drawing.save(path)}")
+            replaced = ", in place of the one that was there" if path.exists() else ""
+            print(f"saved {drawing.save(path)}{replaced}")
     except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
         print(f"draw_model: {error}", file=sys.stderr)
         return 1

@@ -64,7 +64,7 @@ def matmul_samples(rng):
 
 @op("linear")
 def linear(x, w, b):
-    """y = x @ wᵀ + b; over the last axis; b may be None          gradient: g @ w, gᵀ @ x, Σ(g)
+    """y = x @ wᵀ + b; over the last axis; b may be None          gradient: g @ w, Σ_B(gᵀ @ x), Σ(g)
 
     W is (out, in), as in PyTorch. Source: the lecture's Q = X W^Q, with W^Q = Wᵀ.
     """

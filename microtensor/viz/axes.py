@@ -117,9 +117,8 @@ class Shapes:
         if node.axes is None:
             return None, sizes
         axes = [node.axes[i] for i in where]
-        return [
-            str(n) if a in self.unclear else self.letter(a) for a, n in zip(axes, sizes, strict=True)
-        ], sizes
+        pairs = zip(axes, sizes, strict=True)
+        return [str(n) if a in self.unclear else self.letter(a) for a, n in pairs], sizes
 
     def html(self, node: Node) -> str:
         """The shape in a label; empty where there is nothing to say."""

@@ -50,12 +50,8 @@ class _Columns:
         kept = self._kept()
         for group in groups:
             self._row(group, kept.get(group, []))
-        gradients = {
-            g: self._gradient(g)
-            for g in painter.folded.groups
-            if g.last.kind == "input" and g.last.differentiable
-        }
-        self.vjps |= gradients
+        inputs = [g for g in painter.folded.groups if g.last.kind == "input" and g.last.differentiable]
+        self.vjps |= {group: self._gradient(group) for group in inputs}
         self._ends()
         self._arrows()
 
@@ -150,9 +146,8 @@ class _Columns:
         )
         total.small = [f"Σ = {cost.readable(self.total, 'B')}", "freed after backward"]
         painter.add(total, self.tape)
-        start.lane, start.block = (
-            ("out", f"{painter.output.block}-bwd") if painter.output.block else (None, "")
-        )
+        block = painter.output.block
+        start.lane, start.block = ("out", f"{block}-bwd") if block else (None, "")
         self.rows.append([painter.output, total, start])
         last = self.vjps[painter.folded.output]
         self._back(last, start, f"the gradient of {painter.names.of(painter.graph.output)} comes in", "")

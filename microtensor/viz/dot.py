@@ -206,11 +206,8 @@ class _Writer:
         """Wide enough for the label to stand beside the arrow that leaves the cluster."""
         if cluster.module and self.direction != "LR":
             return 10 if cluster.outer else 20
-        if (
-            self.direction == "LR"
-            or cluster.index is not None
-            or any(box.kind == "const" for box in cluster.boxes)
-        ):
+        masked = any(box.kind == "const" for box in cluster.boxes)
+        if masked or self.direction == "LR" or cluster.index is not None:
             return 8
         return 30 if self.picture.level == "equations" else 26
 
@@ -232,22 +229,13 @@ class _Writer:
         heads = self.picture.level == "heads" and arrow.tail.kind == "param"  # they cross: told by colour
         colour = self.theme.kinds[(arrow.head if heads else arrow.tail).kind].stroke
         if arrow.flows:  # one double line: an invisible second edge would eat the arrow at the tail
-            return [
-                'class="fwd bwd"',
-                f'color="{colour}:{self.theme.gradient}"',
-                "dir=both",
-                "arrowtail=onormal",
-            ]
+            double = f'color="{colour}:{self.theme.gradient}"'
+            return ['class="fwd bwd"', double, "dir=both", "arrowtail=onormal"]
         return ["class=fwd", f'color="{colour}"'] + ([] if arrow.differentiable else ["style=dashed"])
 
     def _bwd(self, arrow: Arrow) -> list[str]:
-        return [
-            "class=bwd",
-            f'color="{self.theme.gradient}"',
-            "style=dashed",
-            "dir=back",
-            "arrowtail=onormal",
-        ]
+        colour = f'color="{self.theme.gradient}"'
+        return ["class=bwd", colour, "style=dashed", "dir=back", "arrowtail=onormal"]
 
     def _saved(self, arrow: Arrow) -> list[str]:
         return ["class=saved", f'color="{self.theme.second}"', "style=dotted", "dir=none", "weight=0"]
@@ -295,22 +283,20 @@ class _Writer:
 
         labels = self.direction != "LR" and any(a.label for a in self.picture.arrows)
         label = ", label = shape" if labels else ""
+        share = ", norm of its share" if any(a.gradient for a in self.picture.arrows) else ""
         kinds = [said("━▶", f"forward{label}")]
         if any(a.kind == "fwd" and not a.differentiable for a in self.picture.arrows):
             kinds.append(said("╍▶", "no gradient flows back"))
         if any(box.shape == "view" for box in self.picture.order):
             kinds.append(self._font("dashed box: moves elements, computes nothing"))
         if any(a.flows for a in self.picture.arrows):
-            kinds.append(
-                said(
-                    "━▷",
-                    "gradient, with the norm of its share (‖∂‖: of the sum)",
-                    self.theme.gradient,
-                )
-            )
+            kinds.append(said("━▷", f"gradient{share}", self.theme.gradient))
         if any(a.kind == "bwd" for a in self.picture.arrows):
-            kinds.append(said("╌▷", "gradient", self.theme.gradient))
+            kinds.append(said("╌▷", f"gradient{share}", self.theme.gradient))
             kinds.append(said("·····", "kept alive by the tape", self.theme.second))
+        boxes = self.picture.order
+        if any(box.gradient or any(cell.gradient for cell in box.cells) for box in boxes):
+            kinds.append(self._font("‖∂‖: norm of the whole"))
         yield self._font("    ").join(kinds)
 
 

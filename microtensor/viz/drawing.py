@@ -22,7 +22,7 @@ from microtensor.viz.page.folding import Folds
 from microtensor.viz.paint import Options, Painter
 from microtensor.viz.picture import Picture
 from microtensor.viz.record import Recorder, current
-from microtensor.viz.running import run
+from microtensor.viz.running import run, variables
 
 if TYPE_CHECKING:
     import graphviz
@@ -221,7 +221,8 @@ def draw(
     depth: modules deeper than that are single nodes. Layers of a list that are alike are drawn once, × N.
     values: cells for scores and attention weights. cost: operations and bytes of each node.
     direction: "TB", "BT" or "LR". shapes: "symbolic" (B×h×n×d_k), "numeric", "both" or None.
-    names: "math" (W^Q), "code" (q_proj.weight), or a dict name → tensor on top of "math".
+    names: "math" (W^Q), "code" (q_proj.weight), or a dict name → tensor on top of "math". What nobody has
+        named is called as the variable that holds it where a tensor is drawn, else x_1, z_2.
     theme: "auto" (an SVG follows the reader's setting), "light" or "dark". legend: with one?
     max_nodes: above it only the DOT text is to be had, since layout would take minutes.
 
@@ -240,16 +241,18 @@ def draw(
     _check_together(y, level, direction, depth)
     if isinstance(y, Module):
         recorder, result = run(y, inputs, arguments, level=level, options=OPTIONS)
-        what = type(y).__name__
+        what, called = type(y).__name__, {}
     elif inputs or arguments:
         raise TypeError(
             f"draw: of a tensor it takes options only, not {', '.join(arguments) or 'further arguments'}; "
             f"options are {OPTIONS}, and inputs go with a module"
         )
     else:
-        recorder, result, what = current() or Recorder(), y, "graph"
+        recorder, result, what, called = current() or Recorder(), y, "graph", variables()
     options = Options(level, values, cost, depth, shapes, names, direction, max_nodes)
-    count, paint = _pictures(result, recorder, options, what, grads)
+    count, paint = _pictures(
+        trace.trace(result, recorder, _pairs(names), called), result, recorder, options, what, grads
+    )
     write = functools.partial(_write, level=level, direction=direction, theme=theme, legend=legend)
     drawing = functools.partial(Drawing, theme=theme, max_nodes=max_nodes, level=level)
     if count > max_nodes:  # nobody may ever ask for the text
@@ -293,12 +296,11 @@ def _check_together(y: Any, level: str, direction: str, depth: int | None) -> No
 
 
 def _pictures(
-    y: Any, recorder: Recorder, options: Options, what: str, grads: Any
+    graph: trace.Graph, y: Any, recorder: Recorder, options: Options, what: str, grads: Any
 ) -> tuple[int, Callable[[], Iterator[Picture]]]:
-    """Trace, fold, name: the rooms one after the other. How many nodes, and what paints them, and then every
+    """Fold, name: the rooms one after the other. How many nodes, and what paints them, and then every
     other state of its page.
     """
-    graph = trace.trace(y, recorder, _pairs(options.names))
     axes.carry(graph)
     start = flow.seed(y, grads)
     apart = len({tag.path for tag in recorder.tags.values()}) > 1

@@ -96,9 +96,8 @@ def _dead(node: Node) -> Any:
 def _nan(graph: Graph, names: Names, y: Any) -> Iterator[Finding]:
     if not np.isnan(y.array).any():
         return
-    first = next(
-        (n for n, x in results(graph) if x is not None and x.dtype.kind == "f" and np.isnan(x).any()), None
-    )
+    floats = ((n, x) for n, x in results(graph) if x is not None and x.dtype.kind == "f")
+    first = next((n for n, x in floats if np.isnan(x).any()), None)
     if first is not None and first.op is None:
         yield Finding(f"{names.short(first)} holds NaN", first, "holds NaN", fault=True)
     elif first is not None:

@@ -143,9 +143,8 @@ class Printer:
             if isinstance(value, Formula):
                 return self._print(parse(value.text)[1])
             if not isinstance(value, str):
-                return self._text(number(value)), SIGN if isinstance(
-                    value, int | float
-                ) and value < 0 else ATOM
+                negative = isinstance(value, int | float) and value < 0
+                return self._text(number(value)), SIGN if negative else ATOM
             if value.endswith(".mT"):
                 return self._transposed(self.symbol(value[:-3])), ATOM
             return self.symbol(value), ATOM
@@ -175,6 +174,9 @@ class Printer:
             base = self._inside(tree.left, ATOM)
             base = f"({base})" if base.endswith("</SUP>") else base
             return base + self._super(power, f"^{power}"), POWER
+        known = self.names.get(tree.right.id) if isinstance(tree.right, ast.Name) else None
+        if isinstance(tree.op, ast.Mult) and isinstance(known, Formula) and known.text.startswith("1 / "):
+            return self._print(ast.BinOp(tree.left, ast.Div(), parse(known.text[4:])[1]))
         between, binds = INFIX[type(tree.op)]
         # left to right, as Python reads it: only the right side needs brackets at the same level
         return self._inside(tree.left, binds) + between + self._inside(tree.right, binds + 1), binds
@@ -206,8 +208,9 @@ class Printer:
             return "√" + self._inside(arguments[0], ATOM), ATOM
         if function == "abs":
             return f"|{self._print(arguments[0])[0]}|", ATOM
-        if function in ("Σ", "sum") and len(arguments) == 1:
-            return "Σ " + self._inside(arguments[0], PRODUCT), PRODUCT
+        if function in ("Σ", "Σ_B", "sum") and len(arguments) == 1:
+            sign = self.symbol("Σ" if function == "sum" else function)
+            return f"{sign} {self._inside(arguments[0], PRODUCT)}", PRODUCT
         if function == "where":
             condition = self._print(arguments[0])[0]
             then, otherwise = (self._inside(a, SUM) for a in arguments[1:])
@@ -235,6 +238,7 @@ def _softmax(x: Any) -> Any:
 
 FUNCTIONS: dict[str, Any] = {
     "Σ": lambda x: np.sum(x, axis=tuple(range(x.ndim - 1))),  # over all axes but the last
+    "Σ_B": lambda x: np.sum(x, axis=tuple(range(x.ndim - 2))),  # over all but the last two: the batch
     "abs": np.abs,
     "exp": np.exp,
     "log": np.log,
@@ -258,9 +262,8 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     A name that is None drops its term, as in print. Functions that a layer defines (split_h) come in `names`.
     """
     absent = {name for name, value in names.items() if value is None}
-    expression = ast.Expression(
-        _Without(absent).visit(ast.parse(ast.unparse(parse(text)[1]), mode="eval").body)
-    )
+    tree = ast.parse(ast.unparse(parse(text)[1]), mode="eval").body
+    expression = ast.Expression(_Without(absent).visit(tree))
     code = compile(ast.fix_missing_locations(expression), text, "eval")
     return eval(code, {"__builtins__": {}, **FUNCTIONS, **names})
 
@@ -273,7 +276,5 @@ class _Without(ast.NodeTransformer):
 
     def visit_BinOp(self, tree: ast.BinOp) -> ast.AST:
         self.generic_visit(tree)
-        gone = (
-            isinstance(tree.op, ast.Add) and isinstance(tree.right, ast.Name) and tree.right.id in self.absent
-        )
-        return tree.left if gone else tree
+        term = tree.right.id if isinstance(tree.op, ast.Add) and isinstance(tree.right, ast.Name) else ""
+        return tree.left if term in self.absent else tree

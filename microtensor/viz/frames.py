@@ -58,13 +58,7 @@ class Frames:
         if (path, parent) not in self.made:
             count, last = self.repeats.get(path, (1, ""))
             name, kind = path.rsplit(".", 1)[-1], self.classes.get(path) or ""
-            title = (
-                f"{kind or name} × {count}"
-                if count > 1
-                else f"{path.split('.')[-1]}: {kind}"
-                if kind
-                else name
-            )
+            title = f"{kind or name} × {count}" if count > 1 else f"{name}: {kind}" if kind else name
             tooltip = f"modules {path} … {last}" if count > 1 else f"module {path}"
             made = Cluster(self.bare(f"cluster_{path}"), [title], tooltip, parent, True, outer=True, key=path)
             self.made[path, parent] = made

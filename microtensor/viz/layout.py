@@ -26,6 +26,12 @@ class Layout:
     heavy: set[Arrow] = field(default_factory=set)
     extra: dict[Arrow, list[str]] = field(default_factory=dict)  # other attributes of arrows
 
+    def row(self, names: list[str], beside: Box | None = None) -> None:
+        """Boxes side by side in that order, said in the cluster of the box that they stand beside."""
+        where = self.statements if beside is None else self.inside.setdefault(beside, [])
+        if len(names) > 1:
+            where.append(f"{{rank=same; {' -> '.join(names)} [style=invis];}}")
+
 
 class Variant(NamedTuple):
     """A way to write level heads: dot takes flat edges between clusters for advice, and may mirror heads."""
@@ -82,9 +88,7 @@ def plan(picture: Picture, variant: Variant) -> Layout:
 
 def _side_by_side(layout: Layout, picture: Picture) -> None:
     """Heads that a page has folded. Level tape: rows of three, and a column for what is kept."""
-    heads = [box.name for box in picture.order if box.classes == "op head"]
-    if len(heads) > 1:
-        layout.statements.append(f"{{rank=same; {' -> '.join(heads)} [style=invis];}}")
+    layout.row([box.name for box in picture.order if box.classes == "op head"])
     for row in picture.rows:
         layout.statements.append(f"{{rank=same; {'; '.join(box.name for box in row)};}}")
     kept = [box for row in picture.rows for box in row if box.kind == "saved"]
@@ -115,14 +119,8 @@ def _lines(
     layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in layout.columns}
     around = lanes[0].cluster if lanes else None
     boxes = [next((a.tail for a in sources.get(b, []) if a.tail.shape == "cells"), None) for b in lanes]
-    for row in (boxes, lanes):
-        chain = " -> ".join(b.name for b in row if b is not None)
-        if "->" in chain:
-            text = f"{{rank=same; {chain} [style=invis];}}"
-            if row is lanes and around is not None and not around.column:
-                layout.inside.setdefault(lanes[-1], []).append(text)
-            else:
-                layout.statements.append(text)
+    layout.row([box.name for box in boxes if box is not None])
+    layout.row([box.name for box in lanes], None if around is None or around.column else lanes[-1])
     if around is None or around.column:  # an edge to the middle would pull at the order of heads
         _inputs_first(layout, lanes, boxes, sources)
     for before, box in zip([None, *spine], spine, strict=False):
@@ -133,9 +131,7 @@ def _lines(
             if leaf.kind == "param":
                 layout.statements.append(f"{{rank=same; {leaf.name}; {before.name};}}")
             elif leaf.kind == "const" and (leaf.cluster is not None or box.cluster is None):
-                pair = [leaf.name, before.name][:: -1 if upside_down else 1]
-                text = f"{{rank=same; {' -> '.join(pair)} [style=invis];}}"
-                layout.inside.setdefault(leaf, []).append(text)
+                layout.row([leaf.name, before.name][:: -1 if upside_down else 1], leaf)
 
 
 def _inputs_first(
@@ -147,13 +143,10 @@ def _inputs_first(
         for arrow in sources.get(lane, []):
             if arrow.tail.kind == "input":
                 fed.setdefault(arrow.tail, []).append(i)
-    inputs = list(fed)
     for box, places in fed.items():
         target = boxes[places[len(places) // 2]] or lanes[places[len(places) // 2]]
         layout.statements.append(f"{box.name} -> {target.name} [style=invis, weight=4];")
-    if len(inputs) > 1:
-        chain = " -> ".join(b.name for b in inputs)
-        layout.statements.append(f"{{rank=same; {chain} [style=invis];}}")
+    layout.row([box.name for box in fed])
 
 
 def _first_row(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]) -> None:
@@ -169,9 +162,7 @@ def _first_row(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]
                 fed.setdefault(leaf, []).append(i)
     for box, places in fed.items():
         rows[places[len(places) // 2]].insert(1, box.name)
-    row = list(dict.fromkeys(name for names in rows for name in names))
-    if len(row) > 1:
-        layout.statements.append(f"{{rank=same; {' -> '.join(row)} [style=invis];}}")
+    layout.row(list(dict.fromkeys(name for names in rows for name in names)))
 
 
 def _columns(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], suffix: str) -> None:
@@ -186,11 +177,8 @@ def _columns(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], 
     layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in spine}
     for before, box in itertools.pairwise(spine):
         leaves = [a.tail.name for a in sources.get(box, []) if a.tail.kind == "param"]
-        if leaves:  # the first left of the spine, the others right of it, or they would push it aside
-            chain = " -> ".join([leaves[0], before.name, *leaves[1:]])
-            layout.statements.append(f"{{rank=same; {chain} [style=invis];}}")
+        # the first left of the spine, the others right of it, or they would push it aside
+        layout.row([*leaves[:1], before.name, *leaves[1:]])
     _first_row(layout, block, sources)
     last = {lane: [b for b in block if b.lane == lane and b.cluster is None] for lane in "QKV"}
-    ends = [boxes[-1].name for boxes in last.values() if boxes]
-    if len(ends) > 1:
-        layout.statements.append(f"{{rank=same; {' -> '.join(ends)} [style=invis];}}")
+    layout.row([boxes[-1].name for boxes in last.values() if boxes])

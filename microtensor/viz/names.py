@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any
@@ -14,7 +15,7 @@ from microtensor.viz.record import Span
 from microtensor.viz.texts import texts_of
 from microtensor.viz.trace import Graph, Node
 
-__all__ = ["Names"]
+__all__ = ["Names", "summed"]
 
 STEMS = {"input": "x", "param": "w", "const": "c", "op": "z"}
 # The parameters of an op that its label shows.
@@ -32,14 +33,14 @@ class Names:
         self.made = self._made_up()
 
     def _numbered(self) -> dict[Node, str]:
-        """X_1, X_2 … where layers call several tensors X: in one drawing a name means one."""
+        """X^(1), X^(2) … where layers call several tensors X: in one drawing a name means one."""
         drawn = {*(g.last for g in self.folded.groups), *(e.source for e in self.folded.edges)}
         alike: dict[str, list[Node]] = {}
         for node in sorted({self.folded.ends.get(n, n) for n in drawn}, key=lambda n: n.number):
             if node.given is None and node.symbol and not (self.code and node.code):
                 alike.setdefault(node.symbol, []).append(node)
         several = (nodes for nodes in alike.values() if len(nodes) > 1)
-        return {n: symbols.indexed(n.symbol or "", str(i)) for ns in several for i, n in enumerate(ns, 1)}
+        return {n: symbols.which(n.symbol or "", i) for ns in several for i, n in enumerate(ns, 1)}
 
     def _made_up(self) -> dict[Node, str]:
         """x, or x_1, x_2 … for leaves without a name; z_1, z_2 … for results, y for the last."""
@@ -48,12 +49,13 @@ class Names:
             node = group.last
             if self._known(self.folded.ends.get(node, node)) is None and (node.op is None or self.by_line):
                 waiting.setdefault(STEMS[node.kind], []).append(node)
-        made = {}
+        output = self.folded.stands.get(self.graph.output, self.graph.output)
+        waiting |= {"y": [output]} if self._known(self.graph.output) is None else {}
+        made, taken = dict[Node, str](), {self._known(node) for node in self.graph.nodes}
         for stem, nodes in waiting.items():
-            for i, node in enumerate(nodes):
-                made[node] = stem if len(nodes) == 1 and stem != "z" else f"{stem}_{i + 1}"
-        if self._known(self.graph.output) is None:
-            made[self.folded.stands.get(self.graph.output, self.graph.output)] = "y"
+            alone = [stem] if len(nodes) == 1 and stem != "z" else []
+            names = itertools.chain(alone, (f"{stem}_{i}" for i in itertools.count(1)))
+            made |= dict(zip(nodes, (name for name in names if name not in taken), strict=False))
         return made
 
     def _known(self, node: Node) -> str | None:
@@ -100,9 +102,8 @@ class Names:
         assert node.op is not None
         values: dict[str, Any] = {k: v for k, v in node.params.items() if isinstance(v, int | float | None)}
         for slot, value in node.arguments:
-            values[slot] = (
-                (self._in_formula(value, stored=True) or slot) if isinstance(value, Node) else value
-            )
+            is_node = isinstance(value, Node)
+            values[slot] = (self._in_formula(value, stored=True) or slot) if is_node else value
         if "index" in node.params:
             values["index"] = formula.indices(node.params["index"])
         if "dropout_p" in node.params:  # of attention: None for what it does without, else its word stays
@@ -112,7 +113,13 @@ class Names:
                 "masked": values["mask"],
             }
             values |= {word: None for word, value in used.items() if not value}
+            width = (node.parents[0].shape or (0,))[-1]
+            if width and math.isclose(values["scale"], width**-0.5):
+                values["scale"] = Formula("1 / sqrt(d_k)")
         values = {k: self._constant(node, v) if isinstance(v, float) else v for k, v in values.items()}
+        if node.op.name == "linear":  # of one matrix, or one row, there is nothing to be summed
+            rank = len(node.shape or ())
+            values |= {sign: None for sign, least in (("Σ_B", 2), ("Σ", 1)) if rank <= least}
         return {**values, "y": self._in_formula(node, stored=True) or "y"}
 
     def _constant(self, node: Node, value: float) -> Any:
@@ -141,6 +148,7 @@ class Names:
             place = op.inputs.index(slot) if op.variadic is None else 0
             text = (texts.gradients[place] if texts.gradients else None) or f"{op.name}_vjp(g)"
             read |= formula.operands(text)
+            text = summed(node, value, text)
             sign = "+=" if self.folded.uses[value] > 1 else "="
             lines.append(f"{left.print(f'd{slot}')} {sign} {right.print(text)}")
         steps = [step for step in texts.steps if formula.parse(step)[0] in read]
@@ -191,11 +199,8 @@ class Names:
         symbol = self.of(node)
         if symbol is None and node.op is not None and node.op.name == "permute":
             rank, source = len(node.shape or ()), self.of(node.parents[0])
-            if source is not None and [a % rank for a in node.params["axes"]] == [
-                *range(rank - 2),
-                rank - 1,
-                rank - 2,
-            ]:
+            swapped = [*range(rank - 2), rank - 1, rank - 2]
+            if source is not None and [a % rank for a in node.params["axes"]] == swapped:
                 return self.printer({"x": source}, html=True).print("x.mT")
         return "" if symbol is None else symbols.html(symbol)
 
@@ -222,7 +227,20 @@ class Names:
 
     def _number(self, node: Node, value: Any) -> str:
         found = self._constant(node, value) if isinstance(value, float) else value
-        printer = self.printer({}, html=True)
-        return (
-            printer.print(found.text) if isinstance(found, Formula) else symbols.escape(formula.number(value))
-        )
+        if isinstance(found, Formula):
+            return self.printer({}, html=True).print(found.text)
+        return symbols.escape(formula.number(value))
+
+
+def summed(node: Node, source: Node, text: str) -> str:
+    """The gradient of what was broadcast, with the sum over the axes along which it was repeated."""
+    ours, theirs, matrices = source.shape, node.shape, node.op is not None and node.op.name == "matmul"
+    if node.op is None or not node.op.broadcasts or ours is None or theirs is None:
+        return text
+    if matrices:  # their last two axes are no broadcasting
+        ours, theirs = (*ours[:-2], 1, 1), (*theirs[:-2], 1, 1)
+    if ours == theirs:
+        return text
+    rank = len(ours)
+    whole = rank in (1, 2) and ours == theirs[-rank:]
+    return f"{('Σ', 'Σ_B')[rank - 1] if whole else 'unbroadcast'}({text})"

@@ -84,13 +84,8 @@ def _slots(edge: Edge) -> list[str]:
 
 
 def _join(folded: Folded, base: str) -> Folded:
-    numbers = sorted(
-        {
-            int(m[1])
-            for g in folded.groups
-            if (m := re.match(re.escape(base) + r"\.(\d+)(?:\.|$)", path_of(g)))
-        }
-    )
+    number = re.compile(re.escape(base) + r"\.(\d+)(?:\.|$)")
+    numbers = sorted({int(m[1]) for g in folded.groups if (m := number.match(path_of(g)))})
     layers = [_Layer(folded, f"{base}.{i}") for i in numbers]
     runs: list[list[_Layer]] = []
     for layer in layers:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 from microtensor import engine
 from microtensor.nn.module import Module
+from microtensor.place import PACKAGE
 from microtensor.random import default_generator
 from microtensor.viz.record import Recorder, Span, current, recording
 
-__all__ = ["run"]
+__all__ = ["run", "variables"]
 
 
 def run(
@@ -41,6 +44,22 @@ def run(
     if isinstance(result, tuple | list):
         result = result[0]
     return recorder, result
+
+
+def variables() -> dict[int, str]:
+    """id of a tensor, or of its entry → what it is called where the package was called from.
+
+    The tensors among the variables there, and the parameters of modules among them (net.0.weight).
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    found = {} if frame is None else frame.f_locals
+    seen = [(n, v) for n, v in found.items() if n.isidentifier() and n[0] != "_"]
+    modules = [(name, each) for name, each in seen if isinstance(each, Module)]
+    parts = [(f"{name}.{path}", p) for name, module in modules for path, p in module.named_parameters()]
+    tensors = [(name, t) for name, t in (*seen, *parts) if isinstance(t, engine.Tensor)]
+    return {id(t if t.grad_fn is None else t.grad_fn): name for name, t in reversed(tensors)}
 
 
 def _forward(module: Module, level: str) -> tuple[Callable[..., Any], str]:

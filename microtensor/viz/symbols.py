@@ -12,25 +12,14 @@ import html as html_lib
 import re
 import unicodedata
 
-__all__ = [
-    "clean",
-    "html",
-    "identifier",
-    "indexed",
-    "one_line",
-    "plain",
-    "quote",
-    "safe",
-    "scripts",
-    "untagged",
-]
+__all__ = ["clean", "html", "indexed", "one_line", "plain", "quote", "safe", "scripts", "untagged", "which"]
 
 LONGEST = 60
-# A letter with accents and _sub, or a word with a short one (split_h, not layer_norm); then ^super.
+# A letter with accents and _sub, or a word with a short one (split_h, not layer_norm); then ^super, (which).
 SYMBOL = re.compile(
     r"(?:(?P<letter>d?[^\W\d_][\u0300-\u036f]*)(?:_(?P<sub>[^\W_]{1,5}(?:,\d+)?))?"
     r"|(?P<word>[a-z]+)(?:_(?P<short>[^\W_]{1,2}))?)"
-    r"(?:\^(?P<sup>[^\W_]{1,3}))?"
+    r"(?:\^(?=.)(?P<sup>(?:[^\W_]{1,3})?(?:\(\d+\))?))?"
 )
 
 
@@ -84,9 +73,9 @@ def indexed(symbol: str, index: str) -> str:
     return f"{base}{',' if '_' in base else '_'}{index}{'^' if sup else ''}{sup}"
 
 
-def identifier(symbol: str) -> str:
-    """The Python name of a symbol in a formula: W^Q → W_Q; normalised as Python normalises names."""
-    return unicodedata.normalize("NFKC", symbol.replace("^", "_"))
+def which(symbol: str, number: int) -> str:
+    """The symbol as one of several that layers call so: W^Q → W^Q(2). A subscript would say head 2."""
+    return f"{symbol}{'' if '^' in symbol else '^'}({number})"
 
 
 def scripts(symbol: str) -> tuple[str, str, str] | None:
@@ -106,12 +95,17 @@ def html(symbol: str) -> str:
     base, sub, sup = parts
     text = _italic(base)
     text += f"<SUB>{','.join(map(_italic, sub.split(',')))}</SUB>" if sub else ""
-    return text + (f"<SUP>{_italic(sup)}</SUP>" if sup else "")
+    letters, bracket, number = sup.partition("(")
+    return text + (f"<SUP>{_italic(letters)}{bracket}{number}</SUP>" if sup else "")
 
 
 def _italic(text: str) -> str:
     letters = re.sub(r"[\u0300-\u036f]", "", unicodedata.normalize("NFD", text))
-    word = not letters.isalpha() or (len(letters) > 1 and not re.fullmatch("d[A-Za-z]", letters))
+    word = (
+        not letters.isalpha()
+        or letters == "Σ"
+        or (len(letters) > 1 and not re.fullmatch("d[A-Za-z]", letters))
+    )
     return escape(text) if word else f"<I>{escape(text)}</I>"
 
 

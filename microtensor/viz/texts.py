@@ -15,10 +15,28 @@ from typing import NamedTuple
 
 from microtensor.engine import Op
 
-__all__ = ["Texts", "of_docstring", "texts_of"]
+__all__ = ["WORDS", "Texts", "of_docstring", "texts_of"]
 
 # The signs that people write, as Python has them.
 SIGNS = str.maketrans({"·": "*", "−": "-", "²": "**2", "³": "**3", "ᵀ": ".mT"})
+
+# What a legend says of a word that formulas use and that is no function of every textbook.
+WORDS = {
+    "Σ": "summed over the axes that the left side lacks", "Σ_B": "over the batch, all axes but the last two",
+    "unbroadcast": "summed where broadcasting repeated", "unexpand": "summed where it was repeated",
+    "expand": "repeated along the axes", "split_h": "columns of each head",
+    "merge_h": "those of all heads side by side", "head_h": "H of head h", "columns": "of that head",
+    "mask": "−∞ where M forbids", "masked": "−∞ where the mask forbids",
+    "causal": "−∞ for keys that come later",
+    "dropout": "0 with probability p, else / (1 − p)", "drop": "0 by chance, else / (1 − p)",
+    "keep": "1 where dropout let pass, else 0", "rowsum": "Σ of each row", "rowmean": "mean of each row",
+    "rowvar": "variance of each row", "stats": "greatest score of each row, Σ of its exponentials",
+    "rstd": "1 / standard deviation", "lse": "ln Σ exp of each row", "share": "1 / how many rows count",
+    "q": "what the target says", "put": "with that at the index", "put_add": "0, but added to at the index",
+    "add_rows": "each row added to that of its id", "part": "what came from there", "count": "how many",
+    "prod_of_others": "product of all others", "on_diagonal": "there, else 0", "inside": "not clamped",
+    "Φ": "share of a normal distribution below", "φ": "its density", "cast": "in another dtype",
+}  # fmt: skip
 
 
 class Texts(NamedTuple):

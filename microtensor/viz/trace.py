@@ -7,7 +7,7 @@ while they ran (symbols, axes, folds) is attached to the nodes; nothing is drawn
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from microtensor.viz import formula
 from microtensor.viz.record import Recorder, Span
 
 __all__ = ["Graph", "Node", "kept", "trace"]
+
+Named = Sequence[tuple[str, Any]]  # names and tensors
 
 
 @dataclass(eq=False)
@@ -86,8 +88,8 @@ class Graph:
         return self.by_id.get(id(tensor if made is None else made))
 
 
-def trace(y: Any, recorder: Recorder, names: Sequence[tuple[str, Any]]) -> Graph:
-    """The graph behind the tensor y.
+def trace(y: Any, recorder: Recorder, names: Named, variables: Mapping[int, str] | None = None) -> Graph:
+    """The graph behind the tensor y. variables: id of a tensor or entry → what its user calls it.
 
     Raises: TypeError if y is no tensor, RuntimeError if it was not recorded.
     """
@@ -98,7 +100,7 @@ def trace(y: Any, recorder: Recorder, names: Sequence[tuple[str, Any]]) -> Graph
             f"draw: this tensor of shape {y.shape} was not recorded, so there is nothing to draw: no input "
             f"requires a gradient, or no_grad was on; set requires_grad=True before the forward"
         )
-    tracer = _Tracer(recorder, names)
+    tracer = _Tracer(recorder, names, variables or {})
     entries = reachable(y.grad_fn)
     for entry, spans in zip(entries, _enclosing(entries, recorder.spans), strict=True):
         tracer.add_entry(entry, spans)
@@ -126,8 +128,8 @@ def _enclosing(entries: list[Entry], spans: list[Span]) -> list[tuple[Span, ...]
 
 
 class _Tracer:
-    def __init__(self, recorder: Recorder, names: Sequence[tuple[str, Any]]) -> None:
-        self.recorder = recorder
+    def __init__(self, recorder: Recorder, names: Named, variables: Mapping[int, str]) -> None:
+        self.recorder, self.variables = recorder, variables
         self.nodes: list[Node] = []
         self.by_id: dict[int, Node] = {}
         self.given = {id(t if t.grad_fn is None else t.grad_fn): name for name, t in names}
@@ -142,18 +144,8 @@ class _Tracer:
             arguments.append((name, self._argument(entry, i, value)))
         read = formula.operands(formula.of_op(entry.op, len(arguments)))
         arguments = [(name, self._node(*found)) for name, found in arguments if name in read]
-        node = Node(
-            len(self.nodes),
-            "op",
-            entry.shape,
-            str(entry.dtype),
-            True,
-            entry.op,
-            entry.params,
-            arguments,
-            spans,
-        )
-        self._add(entry, node)
+        made = entry.op, entry.params, arguments, spans
+        self._add(entry, Node(len(self.nodes), "op", entry.shape, str(entry.dtype), True, *made))
 
     def _argument(self, entry: Entry, i: int, value: Any) -> tuple[Any, Any]:
         """(value, array): what fills a slot, with the array that the entry kept of it where it is gone."""
@@ -213,6 +205,8 @@ class _Tracer:
             if tag.axes is not None:
                 axes = self.recorder.axes(tag)
                 node.axes = (*axes[:-2], *axes[:-3:-1]) if tag.transposed else axes
+        if node.symbol is None and node.code is None and (name := self.variables.get(id(value))):
+            node.symbol, node.code = (None, name) if "." in name else (name, None)
         self.by_id[id(value)] = node
         self.nodes.append(node)
         node.value = value

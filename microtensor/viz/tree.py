@@ -127,9 +127,8 @@ class _Tree:
         if kind == "pruned":
             look = f'color="{theme.rule}", fillcolor="{theme.paper}", style="rounded,filled,dashed"'
         colour = theme.second if kind == "pruned" else theme.text
-        text = [
-            f"<B>{symbols.escape(self._name(i))}</B>" if kind == "found" else symbols.escape(self._name(i))
-        ]
+        name = symbols.escape(self._name(i))
+        text = [f"<B>{name}</B>" if kind == "found" else name]
         text.append(_small(f"{_number(node.log_p)}, Σ {_number(node.log_prob)}", theme))
         if node.rank:
             text.append(_small(f"place {node.rank}: score {_number(node.score)}", theme))
