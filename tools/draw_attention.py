@@ -25,20 +25,14 @@ LEVELS = {
     "heads": "the lines of each head",
     "tape": "forward, what is kept alive, backward",
 }
+FILES = "files: .svg .html .png .pdf .dot .json; without it attention.svg; what is there is replaced"
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """What is to be drawn, and how."""
     parser = argparse.ArgumentParser(description="Draw one multi-head attention layer from its own tape.")
     add = parser.add_argument
-    add(
-        "-o",
-        "--output",
-        nargs="+",
-        action="extend",
-        type=Path,
-        help="files: .svg .html .png .pdf .dot .json; without it attention.svg; what is there is replaced",
-    )
+    add("-o", "--output", nargs="+", action="extend", type=Path, help=FILES)
     add(
         "--level", choices=LEVELS, default="equations", help="; ".join(f"{k}: {v}" for k, v in LEVELS.items())
     )

@@ -221,8 +221,7 @@ def draw(
     depth: modules deeper than that are single nodes. Layers of a list that are alike are drawn once, × N.
     values: cells for scores and attention weights. cost: operations and bytes of each node.
     direction: "TB", "BT" or "LR". shapes: "symbolic" (B×h×n×d_k), "numeric", "both" or None.
-    names: "math" (W^Q), "code" (q_proj.weight), or a dict name → tensor on top of "math". What nobody has
-        named is called as the variable that holds it where a tensor is drawn, else x_1, z_2.
+    names: "math" (W^Q), "code" (q_proj.weight), or a dict name → tensor on top of "math" and variables.
     theme: "auto" (an SVG follows the reader's setting), "light" or "dark". legend: with one?
     max_nodes: above it only the DOT text is to be had, since layout would take minutes.
 
@@ -235,9 +234,8 @@ def draw(
     >>> viz.draw((x * x).sum())
     <Drawing of 4 nodes, level equations>
     """
-    chosen = {"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend,
-              "values": values, "cost": cost}  # fmt: skip
-    _check(chosen)
+    _check({"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend,
+            "values": values, "cost": cost})  # fmt: skip
     _check_together(y, level, direction, depth)
     if isinstance(y, Module):
         recorder, result = run(y, inputs, arguments, level=level, options=OPTIONS)
@@ -250,9 +248,8 @@ def draw(
     else:
         recorder, result, what, called = current() or Recorder(), y, "graph", variables()
     options = Options(level, values, cost, depth, shapes, names, direction, max_nodes)
-    count, paint = _pictures(
-        trace.trace(result, recorder, _pairs(names), called), result, recorder, options, what, grads
-    )
+    graph = trace.trace(result, recorder, _pairs(names), called)
+    count, paint = _pictures(graph, result, recorder, options, what, grads)
     write = functools.partial(_write, level=level, direction=direction, theme=theme, legend=legend)
     drawing = functools.partial(Drawing, theme=theme, max_nodes=max_nodes, level=level)
     if count > max_nodes:  # nobody may ever ask for the text

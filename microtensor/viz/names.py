@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from microtensor.viz import formula, symbols
@@ -12,7 +13,7 @@ from microtensor.viz.axes import CODE_WORDS, Shapes
 from microtensor.viz.fold import Folded, Group
 from microtensor.viz.formula import Formula, Printer
 from microtensor.viz.record import Span
-from microtensor.viz.texts import texts_of
+from microtensor.viz.texts import WORDS, texts_of
 from microtensor.viz.trace import Graph, Node
 
 __all__ = ["Names", "summed"]
@@ -178,6 +179,18 @@ class Names:
         if target is not None:
             bound[target] = self.of(group.last) or target
         return bound
+
+    def words(self, labels: Iterable[str]) -> list[str]:
+        """What is drawn and no tensor's name, in words: functions, what an op keeps, which of several."""
+        tensors = (self.of(node) or "" for node in self.graph.nodes)
+        drawn, named = (set(re.findall(r"\w+", symbols.untagged(" ".join(x)))) for x in (labels, tensors))
+        plain, html = (self.printer({}, html=html) for html in (False, True))
+        second = next((symbols.html(s) for s in self.numbered.values() if s.endswith("(2)")), None)
+        return ([f"{second}: the second of that name, not of head 2"] if second else []) + [
+            f"{html.print(word)}: {symbols.escape(said)}"
+            for word, said in WORDS.items()
+            if plain.print(word) in drawn - named
+        ]
 
     def short(self, node: Node) -> str:
         """A tensor by its symbol, or else by what made it: Q Kᵀ."""

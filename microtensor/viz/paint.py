@@ -27,7 +27,6 @@ from microtensor.viz.names import Names
 from microtensor.viz.page.describe import describe
 from microtensor.viz.page.folding import State
 from microtensor.viz.picture import LONGEST_LINE, Arrow, Box, Cell, Cluster, Picture, in_lines, side_by_side
-from microtensor.viz.texts import WORDS
 from microtensor.viz.trace import Graph, Node
 
 __all__ = ["Options", "Painter"]
@@ -366,27 +365,15 @@ class Painter:
     def captions(self) -> list[str]:
         """Sizes and how much was folded; what was found; what cells and costs mean."""
         total = sum(self._flop(g) for g in self.folded.groups)
+        labels = (label for box in self.order for label in (*box.lines, *(row[0] for row in box.rows)))
         return [
             self._caption(),
             *told(self.found),
-            *side_by_side(self._words(), 3 * LONGEST_LINE, "  ·  "),
+            *side_by_side(self.names.words(labels), 3 * LONGEST_LINE, "  ·  "),
             *([CAPTION] if any(box.grids for box in self.order) else []),
             *([f"in a node: operations · bytes of the result; in all {cost.readable(total)}"]
               if self.options.cost else []),
         ]  # fmt: skip
-
-    def _words(self) -> list[str]:
-        """What is drawn and no tensor's name, in words: functions, what an op keeps, which of several."""
-        labels = (label for box in self.order for label in (*box.lines, *(row[0] for row in box.rows)))
-        tensors = (self.names.of(node) or "" for node in self.graph.nodes)
-        drawn, named = (set(re.findall(r"\w+", symbols.untagged(" ".join(x)))) for x in (labels, tensors))
-        plain, html = (self.names.printer({}, html=html) for html in (False, True))
-        second = next((symbols.html(s) for s in self.names.numbered.values() if s.endswith("(2)")), None)
-        return ([f"{second}: the second of that name, not of head 2"] if second else []) + [
-            f"{html.print(word)}: {symbols.escape(said)}"
-            for word, said in WORDS.items()
-            if plain.print(word) in drawn - named
-        ]
 
     def _caption(self) -> str:
         ops = sum(n.op is not None for n in self.graph.nodes)
