@@ -196,14 +196,14 @@ SRC, TGT = mt.tensor([[3, 4, 5, 6, 0], [7, 8, 0, 0, 0]]), mt.tensor([[1, 9, 11, 
 def test_a_decoder_is_causal_in_its_target_and_its_encoder_is_not(model):
     check_causal(lambda tgt: model(SRC, tgt), TGT)
     with pytest.raises(
-        AssertionError, match=r"check_causal: output 0 depends on input \(\d, \d\).*mask what lies"
+        AssertionError, match=r"check_causal: output y\[:, 0\] depends on input x\[\d, \d\].*mask what"
     ):
         check_causal(model.encode, SRC)
 
 
 def test_a_mask_that_lets_the_future_in_is_caught(model):
     everything = mt.ones(1, 1, 4, 4).bool()
-    with pytest.raises(AssertionError, match="output 0 depends on input"):
+    with pytest.raises(AssertionError, match=r"output y\[:, 0\] depends on input"):
         check_causal(lambda tgt: model(SRC, tgt, None, everything), TGT)
 
 
@@ -216,7 +216,7 @@ def test_causality_of_a_function_of_embeddings_names_output_and_input(ahead):
         y = x.cumsum(1)
         return mt.cat([y[:, :1] + 0.01 * x[:, ahead : ahead + 1], y[:, 1:]], 1)
 
-    with pytest.raises(AssertionError, match=rf"output 0 depends on input \(0, {ahead}\)"):
+    with pytest.raises(AssertionError, match=rf"output y\[:, 0\] depends on input x\[0, {ahead}\]"):
         check_causal(leaks, x)
 
 
@@ -224,7 +224,9 @@ def test_a_row_that_sees_another_row_of_the_batch_is_caught():
     def over_batch(x):
         return x + x.mean(0, keepdim=True)
 
-    with pytest.raises(AssertionError, match=r"row 0 depends on input \(1, \d\): .*; keep rows apart"):
+    with pytest.raises(
+        AssertionError, match=r"output y\[0\] depends on input x\[1, \d\]: .*; keep rows apart"
+    ):
         check_causal(over_batch, mt.randn(2, 4, 3))
     check_causal(over_batch, mt.randn(1, 4, 3))  # a single row has no other to see
 
@@ -270,7 +272,7 @@ def test_a_leak_of_any_kind_is_caught(name):
 
 
 def test_a_cache_that_is_one_step_too_long_is_caught():
-    with pytest.raises(AssertionError, match=r"output 0 depends on input \(\d, 1\)"):
+    with pytest.raises(AssertionError, match=r"output y\[:, 0\] depends on input x\[\d, 1\]"):
         check_causal(_one_too_far, mt.randn(2, 4, 3))
 
 
@@ -281,6 +283,53 @@ def test_a_memory_that_is_read_without_its_mask_is_caught():
             check_padding(
                 lambda x: F.scaled_dot_product_attention(query, x, x, mask), mt.randn(2, 4, 4), FIRST
             )
+
+
+def _renormalised(x):
+    A = (x @ x.mT).softmax(-1) * mt.ones(4, 4).tril()
+    return A / A.sum(-1, keepdim=True) @ x
+
+
+HUGE, ENDLESS = (mt.tensor([[[1.0, 0.5], [0.2, 0.3], [x, 1.0], [0.1, 0.1]]]) for x in (1e3, mt.inf))
+NAN = {  # what makes it, of which inputs, and what is said of it
+    "of all": (lambda x: (x - 2e3).log(), HUGE, r"output y\[0, 0\] is nan"),
+    "of one input": (lambda x: (0.9 - x[..., 1:]).log(), HUGE, r"output y\[0, 2\] is nan"),
+    "of an input that holds infinity": (lambda x: x.cumsum(1), ENDLESS, r"input x\[0, 2\] is inf"),
+    "by a later input, huge": (_renormalised, HUGE, r"output y\[0, 0\] is nan"),
+    "of a later output": (
+        lambda x: x + x[:, :, :1].log(),
+        -HUGE * mt.tensor([[[-1.0], [1], [1], [1]]]),
+        r"output y\[0, 1\] is nan",
+    ),
+    "in backward alone": (
+        lambda x: x + (x - x).sqrt(),
+        HUGE,
+        r"the gradient of output y\[:, 0\] by input x\[0, 0\] is nan",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAN)
+def test_nan_accuses_no_input_and_says_what_to_do(name):
+    function, x, said = NAN[name]
+    with pytest.raises(
+        ValueError, match=rf"^check_causal: {said}, which proves nothing; .*finite inputs.*detect_anomaly"
+    ):
+        check_causal(function, x)
+    with pytest.raises(ValueError, match=r"^check_padding: .* is (nan|inf), which proves nothing; .*"):
+        check_padding(function, x, mt.tensor([[True, True, True, False]]))
+
+
+def test_what_becomes_nan_by_its_own_input_is_causal_and_by_a_later_one_is_a_leak():
+    mt.manual_seed(0)
+    x = 0.1 * mt.randn(2, 4, 3)
+    check_causal(lambda x: (x + 1.0).log(), x)  # a large change makes NaN, of outputs that may see it
+    mask = mt.tensor([[True, True, False, False]] * 2)
+    check_padding(lambda x: x.masked_fill(~mask[..., None], mt.nan), x, mask)
+    with pytest.raises(
+        AssertionError, match=r"output y\[0, \d\] changes with inputs that it may not see.*: to nan; mask"
+    ):
+        check_causal(lambda x: x + 0.0 * (10.0 * x.detach().flip(1)).exp(), mt.randn(1, 4, 3))
 
 
 def test_what_proves_nothing_is_refused():
@@ -324,7 +373,7 @@ def test_padding_of_a_source_never_matters_unless_the_mask_lets_it_in(model):
     check_padding(lambda src: model(src, TGT), SRC, pad_id=0)
     check_padding(lambda src: model(src, TGT), SRC, SRC != 0)
     with pytest.raises(
-        AssertionError, match=r"check_padding: y depends on input \(\d, \d\).*mask padded keys"
+        AssertionError, match=r"check_padding: output y depends on input x\[\d, \d\].*mask padded keys"
     ):
         check_padding(lambda src: model(src, TGT, mt.ones(1, 1, 1, 5).bool()), SRC, pad_id=0)
 
@@ -469,6 +518,18 @@ HOSTILE = {  # forward, VJP, options, what is said
         {"samples": lambda rng: iter([((np.arange(3),), {})])},
         "has a floating array, so that no gradient is checked; yield one",
     ),
+    "integers among the samples widen": (
+        lambda x: np.exp(x),
+        lambda g, y: (g * y,),
+        {"samples": lambda rng: [*_one(rng), ((np.arange(3),), {})]},
+        "int64 inputs gave float64; declare the op with floats=True",
+    ),
+    "samples of numbers alone": (
+        lambda x: x * 2.0,
+        lambda g: (g * 2.0,),
+        {"samples": lambda rng: [*_one(rng), ((3.0,), {})]},
+        r"\(3\.0\) has no array to record; yield one",
+    ),
     "samples of no elements": (
         lambda x: x * 2.0,
         lambda g: (g * 2.0,),
@@ -533,6 +594,19 @@ def test_check_op_passes_what_is_right(declare):
         return (ops.mul(g, y),)
 
     check_op(right)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.bool_])
+@pytest.mark.parametrize("function", [np.exp, lambda x: np.logaddexp(0, x)])
+def test_check_op_passes_samples_of_integers_that_become_floats(declare, function, dtype):
+    def samples(rng):
+        yield (rng.normal(size=(2, 3)),), {}
+        yield (np.arange(3).astype(dtype),), {}
+
+    slope = {np.exp: ops.exp}.get(function, ops.sigmoid)
+    made = declare("widening", samples=samples, floats=True)(lambda x: function(x))
+    made.vjp(lambda g, x: (g * slope(x),))
+    check_op(made)
 
 
 def test_residuals_that_are_no_tuple_of_their_names_are_caught(declare):

@@ -89,7 +89,7 @@ try:
 except AssertionError as error:
     said = str(error)
 print(said)
-assert "output 0 depends on input (0, " in said
+assert "output y[:, 0] depends on input x[0, " in said
 assert "mask what lies ahead, before the softmax" in said
 print("shown: a mask as text and as a picture, a row that sees nothing, and a leak through a denominator")
 

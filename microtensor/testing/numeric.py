@@ -49,10 +49,7 @@ def gradcheck(
     >>> gradcheck(model, randn(2, 3).double())
     True
     """
-    args: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    name = _name(fn)
-    parameters = dict(fn.named_parameters()) if hasattr(fn, "named_parameters") else {}
-    wanted = _differentiated("gradcheck", name, args, parameters)
+    name, args, wanted, parameters = _differentiated("gradcheck", fn, inputs)
     # fresh leaves: the caller's tensors keep their .grad, and no one writes into the caller's arrays
     leaves = [as_leaf(a, i in wanted) for i, a in enumerate(args)]
     by = {f"input {i}": leaves[i] for i in wanted}
@@ -134,10 +131,7 @@ def gradgradcheck(
     Raises: as `gradcheck`.
     Source: PyTorch's gradgradcheck. Differs: modules; random directions unless full.
     """
-    args: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    name = _name(fn)
-    parameters = dict(fn.named_parameters()) if hasattr(fn, "named_parameters") else {}
-    wanted = _differentiated("gradgradcheck", name, args, parameters)
+    name, args, wanted, parameters = _differentiated("gradgradcheck", fn, inputs)
     trained = [p for p in parameters.values() if p.requires_grad]
     rng = np.random.default_rng(seed + 1)
     made = _floating(fn(*[as_leaf(a, i in wanted) for i, a in enumerate(args)]), "gradgradcheck")
@@ -169,8 +163,10 @@ def _name(fn: Any) -> str:
     return str(getattr(fn, "name", None) or getattr(fn, "__name__", None) or fn)
 
 
-def _differentiated(who: str, name: str, args: Sequence[Any], parameters: dict[str, Any]) -> list[int]:
-    """Which inputs require a gradient; they and the parameters that do must be float64."""
+def _differentiated(who: str, fn: Any, inputs: Any) -> tuple[str, tuple[Any, ...], list[int], dict[str, Any]]:
+    """fn's name, inputs, which of them require a gradient, and parameters; all that do must be float64."""
+    name, args = _name(fn), (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    parameters = dict(fn.named_parameters()) if hasattr(fn, "named_parameters") else {}
     wanted = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad]
     given = {f"input {i}": args[i] for i in wanted}
     given |= {f"parameter {path}": p for path, p in parameters.items() if p.requires_grad}
@@ -181,14 +177,13 @@ def _differentiated(who: str, name: str, args: Sequence[Any], parameters: dict[s
             raise ValueError(
                 f"{who}: {name}: {label} is {x.dtype}, too coarse for differences; convert it with .double()"
             )
-    return wanted
+    return name, args, wanted, parameters
 
 
 def as_leaf(value: Any, requires_grad: bool) -> Any:
     if not isinstance(value, Tensor):
         return value
-    leaf = as_tensor(value.array)
-    return leaf.requires_grad_() if requires_grad else leaf
+    return as_tensor(value.array).requires_grad_(requires_grad)
 
 
 def _outputs(result: Any) -> list[Tensor]:

@@ -35,22 +35,23 @@ def check_causal(model: Callable[..., Any], x: Any, *, seed: int = 0) -> None:
     Ids should be unlike any others that the model looks up, as positions 0, 1, 2 …
 
     Shapes: x (B, T, C) or ids (B, T), y (B, T, ...)
-    Raises: ValueError if the shapes do not fit, or no output depends on any input.
+    Raises: ValueError if the shapes do not fit, no output depends on any input, or the model makes NaN.
     Source: "Attention Is All You Need", §3.2.3: no position attends to what comes after it.
 
     >>> from microtensor import randn, nn
     >>> check_causal(lambda x: x.cumsum(1), randn(2, 5, 3))
     >>> check_causal(lambda x: x.flip(1), randn(1, 4, 3))           # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    AssertionError: check_causal: output 0 depends on input (0, 3): its gradient there is ...
+    AssertionError: check_causal: output y[:, 0] depends on input x[0, 3]: its gradient there is ...
     """
 
     def groups(y: Array) -> Iterable[Group]:
         if y.shape[:2] != x.shape[:2]:
             raise ValueError(f"check_causal: x {x.shape} gave y {y.shape}; begin both with (B, T)")
+        _finite("check_causal", "output y", y)
         row, at = np.indices(x.shape[:2])
-        yield from ((f"output {t}", at == t, at > t, AHEAD) for t in range(x.shape[1]))
-        yield from ((f"row {b}", row == b, row != b, APART) for b in range(len(x)) if len(x) > 1)
+        yield from ((f"y[:, {t}]", at == t, at > t, AHEAD) for t in range(x.shape[1]))
+        yield from ((f"y[{b}]", row == b, row != b, APART) for b in range(len(x)) if len(x) > 1)
 
     _prove("check_causal", model, as_tensor(x), groups, seed)
 
@@ -66,7 +67,7 @@ def check_padding(
     has the same leading shape its padded positions may be anything, else all of y counts.
 
     Shapes: x (B, S, C) or ids (B, S), mask (B, S)
-    Raises: ValueError if mask and pad_id are not one, nothing is padded, or y depends on no input.
+    Raises: ValueError if mask and pad_id are not one, nothing is padded, y depends on no input or is NaN.
     Source: ours; masks of padding as in the paper's batches of sentences.
 
     >>> from microtensor import randn, tensor
@@ -74,7 +75,7 @@ def check_padding(
     >>> check_padding(lambda x: (x * mask[..., None]).sum(1), randn(1, 3, 2), mask)
     >>> check_padding(lambda x: x.mean(1), randn(1, 3, 2), mask)           # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    AssertionError: check_padding: y depends on input (0, 2): its gradient there is ...
+    AssertionError: check_padding: output y depends on input x[0, 2]: its gradient there is ...
     """
     x = as_tensor(x)
     if (mask is None) == (pad_id is None):
@@ -101,26 +102,27 @@ def _prove(who: str, model: Any, x: Tensor, groups: Callable[[Array], Iterable[G
         y, nodes, content = _run(who, model, x, None)
         if _run(who, model, x, None)[0].array.tobytes() != y.array.tobytes():
             raise ValueError(f"{who}: two calls gave two results; turn dropout off")
+        _finite(who, "input x", content)
         seen = False
         for what, counted, hidden, cure in groups(y.array):
             where = counted.reshape(*counted.shape, *[1] * (y.ndim - 2))
             u = np.where(where, away_from_zero(rng, y.shape), 0.0).astype(y.dtype)
+            _finite(who, "output y", np.where(where, y.array, 0.0))
             found = walk([(y.grad_fn or y, u)], retain_graph=True, wanted=nodes)
-            g = np.sum([np.abs(g).reshape(*x.shape[:2], -1).sum(-1) for _, g, _ in found], axis=0)
-            g = np.broadcast_to(g, hidden.shape)
+            g = sum((abs(a).reshape(*x.shape[:2], -1).sum(-1) for _, a, _ in found), np.zeros(hidden.shape))
+            _finite(who, f"the gradient of output {what} by input x", g)
             seen = seen or bool(g.any())
             # gradients that cancel leave rounding; a weight of e⁻¹⁰ leaves more
-            _refuse(
-                who, f"{what} depends on input", "its gradient there is", g * hidden, 1e-6 * g.max(), cure
-            )
+            said = f"{who}: output {what} depends on input x{{}}: its gradient there is {{}}"
+            _refuse(f"{said}; {cure}", g * hidden, 1e-6 * g.max())
             noise = (rng.normal(size=content.shape) * (1.0 + content.std())).astype(content.dtype)
-            scale = 1e-5 * float(np.abs(y.array).max())
-            text = "changes with inputs that it may not see, without a gradient: by"
+            scale = 1e-5 * float(np.abs(y.array[np.isfinite(y.array)]).max(initial=0.0))
+            said = f"{who}: output y{{}} changes with inputs that it may not see, without a gradient: by {{}}"
             # a step only shows across its threshold: of the sign, of the maximum, of "is it 0?"
             for change in (noise, -10 * noise, -content):
-                d = np.abs(_run(who, model, x, content + change * hidden[..., None])[0].array - y.array)
-                d = d.reshape(*y.shape[:2], -1).max(-1, initial=0.0) * counted
-                _refuse(who, f"{what}, at", text, d, scale, cure)
+                z = _run(who, model, x, content + change * hidden[..., None])[0].array
+                d = np.abs(np.subtract(z, y.array, where=where, out=np.zeros_like(z)))  # NaN elsewhere may be
+                _refuse(f"{said}; {cure}", d.reshape(*y.shape[:2], -1).max(-1, initial=0.0), scale)
         if not seen:
             raise ValueError(f"{who}: y depends on no input at all: nothing is proved; check the model")
     finally:
@@ -128,10 +130,18 @@ def _prove(who: str, model: Any, x: Tensor, groups: Callable[[Array], Iterable[G
             object.__setattr__(module, "training", True)
 
 
-def _refuse(who: str, what: str, how: str, amount: Array, allowed: float, cure: str) -> None:
+def _finite(who: str, what: str, values: Array) -> None:
+    """What is not finite proves nothing: NaN · 0 is NaN, and would accuse an input that may be seen."""
+    if not np.isfinite(values).all():
+        at = np.argwhere(~np.isfinite(values))[0].tolist()
+        where = f"{who}: {what}{at[:2]} is {values[tuple(at)]}, which proves nothing"
+        raise ValueError(f"{where}; give finite inputs, and let autograd.detect_anomaly() name the op")
+
+
+def _refuse(said: str, amount: Array, allowed: float) -> None:
     if not amount.max(initial=0.0) <= allowed:
-        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(amount)), amount.shape))
-        raise AssertionError(f"{who}: {what} {at}: {how} {amount.max():.3g}; {cure}")
+        at = [int(i) for i in np.unravel_index(int(np.argmax(amount)), amount.shape)]
+        raise AssertionError(said.format(at, f"{amount.max():.3g}").replace("by nan;", "to nan;"))
 
 
 def _run(who: str, model: Any, x: Tensor, content: Array | None) -> tuple[Tensor, list[Any], Array]:

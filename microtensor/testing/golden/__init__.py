@@ -26,9 +26,8 @@ TOLERANCE = {"float64": (1e-7, 1e-8), "float32": (1e-3, 2e-5)}
 
 # what a case holds
 KINDS: dict[str, Any] = dict.fromkeys(("options", "inputs", "parameters", "gradients"), dict)
-KINDS |= dict.fromkeys(("case", "function", "says"), str) | dict.fromkeys(
-    ("output", "cotangent"), float | list
-)
+KINDS |= dict.fromkeys(("case", "function", "says"), str)
+KINDS |= dict.fromkeys(("output", "cotangent"), float | list)
 
 Case = dict[str, Any]
 
@@ -96,9 +95,7 @@ def _faults(
         gradients: Mapping[str, Any] = how(cotangent)
     elif hasattr(y, "backward") and not faults:  # a gradient of something else says nothing
         y.backward(tensor(cotangent.astype(_array(y).dtype)))
-        gradients = {
-            name: x.grad for name, x in {**inputs, **parameters, **how}.items() if hasattr(x, "grad")
-        }
+        gradients = {key: x.grad for key, x in {**inputs, **parameters, **how}.items() if hasattr(x, "grad")}
     else:
         return faults or None
     for name, expected in case["gradients"].items():
@@ -113,11 +110,8 @@ def _array(value: Any) -> Array:
 def _compare(what: str, actual: Any, expected: Any) -> dict[str, str]:
     a, e = _array(actual), np.array(expected)
     if actual is None or a.shape != e.shape:
-        found = "is not there" if actual is None else f"has shape {a.shape}, not {e.shape}"
-        return {what: found}
-    if (
-        a.dtype.kind != "f"
-    ):  # of a complex number the half would be compared, and an object can equal anything
+        return {what: "is not there" if actual is None else f"has shape {a.shape}, not {e.shape}"}
+    if a.dtype.kind != "f":  # of a complex number half would be compared, and an object can equal anything
         return {what: f"has dtype {a.dtype}; give float32 or float64"}
     kind = "float32" if a.dtype.itemsize < 8 else "float64"
     fault = worst_entry(a, e, *TOLERANCE[kind])
