@@ -65,6 +65,7 @@ while entry is not x:
 # `y.backward()` does the same, and adds what arrives at `x` to `x.grad`. (Where a result is used twice, the
 # order matters; that is lesson 02.) Afterwards the kept arrays are let go: they were for this one walk. In
 # the picture, ‖∂‖ and the numbers at the arrows are *norms* of gradients, $\|g\| = \sqrt{\sum_i g_i^2}$.
+# There $\bar u$ is called du: dy, dz_1, dx; and expand(dy) copies the one number dy for each of the sum.
 
 # %%
 path = out / "01_tape.svg"

@@ -51,7 +51,7 @@ for shape in [(4, 2, 3), (2, 3), (3,), (4, 1, 1), (1, 2, 1), (2, 1), (1,), ()]:
     g = rng.normal(size=(4, 2, 3))
     by_matrix = copies(shape, g.shape).T @ g.ravel()
     np.testing.assert_allclose(unbroadcast(g, shape).ravel(), by_matrix, rtol=1e-12)
-    print(f"{shape!s:9} → (4, 2, 3): each gradient is a sum over {g.size // by_matrix.size} copies")
+    print(f"{shape!s:9} → (4, 2, 3): numbers that each gradient adds up: {g.size // by_matrix.size}")
 
 # %% [markdown]
 # An autograd with a hundred ops need not write this a hundred times. The formula of `mul` says no more than

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05. Matrix product, from three loops to registers
 #
-# Before this: lesson 04. After it you know why the same sums can take a hundred times as long.
+# Before this: lesson 04. After it you know why the same sums can take many times as long.
 
 # %%
 import os

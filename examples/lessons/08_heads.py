@@ -19,9 +19,9 @@ mt.set_default_dtype(mt.float64)
 B, T, C, h, d_k = 2, 6, 32, 4, 8  # batch, tokens, d_model, heads, C / h
 
 # %% [markdown]
-# One attention gives each token one mixture of the others. To look at the verb *and* at the word before takes
-# two: $h$ **heads** with matrices of their own, narrow ones, $d_{\text{model}} \times d_k$ with
-# $d_k = d_{\text{model}}/h$. What they give stands side by side and is mixed by $W^O$:
+# One attention gives each token one mixture of the others. To look at two things takes two: $h$ **heads**
+# with matrices of their own, narrow ones, $d_{\text{model}} \times d_k$ with $d_k = d_{\text{model}}/h$. What
+# they give stands side by side and is mixed by $W^O$:
 # $$\text{head}_i = \mathrm{Attention}(XW_i^Q, XW_i^K, XW_i^V), \qquad
 # \mathrm{MultiHead}(X) = \mathrm{Concat}(\text{head}_1, \dots, \text{head}_h)\, W^O.$$
 
@@ -41,10 +41,9 @@ def one_by_one(X, mask=None):
 # %% [markdown]
 # Now put the matrices side by side. A product works column by column, so
 # $$X\,[W_1^Q \,|\, \cdots \,|\, W_h^Q] = [XW_1^Q \,|\, \cdots \,|\, XW_h^Q]:$$
-# one large product holds all the small ones. In its rows of $d_{\text{model}}$ numbers, $d_k$ belong to each
-# head: `reshape` to $(B, T, h, d_k)$ says just that and moves nothing. `transpose` brings the heads in front,
-# next to the batch, and attention works on the last two axes whatever stands before them. Then all the way
-# back.
+# one product holds all the small ones. In its rows $d_k$ numbers belong to each head: `reshape` to
+# $(B, T, h, d_k)$ says just that and moves nothing. `transpose` brings the heads in front, next to the batch,
+# as attention works on the last two axes. Then all the way back.
 
 
 # %%
@@ -54,7 +53,7 @@ def at_once(X, mask=None, split=lambda Y: Y.reshape(B, T, h, d_k).transpose(1, 2
     return heads.transpose(1, 2).reshape(B, T, C) @ W_O
 
 
-cotangent, gradients = mt.randn(B, T, C), {}
+cotangent, gradients, flop = mt.randn(B, T, C), {}, {}
 for f in (one_by_one, at_once):
     y = f(X)
     print(f"{f.__name__:10} {str(mt.tape(y)).splitlines()[-1]}")
@@ -63,24 +62,26 @@ mt.testing.assert_close(at_once(X), one_by_one(X))
 mt.testing.assert_close(gradients[at_once], gradients[one_by_one])
 
 # %% [markdown]
-# `MultiHeadAttention` is this, with biases; it keeps the matrices side by side (transposed, as `nn.Linear`
-# does), and `heads()` cuts them up. There are $4\,d_{\text{model}}^2$ weights however many heads, and the
-# products take as many multiplications: $h$ heads are $h$ times narrower. Only the softmax has more to do.
+# `MultiHeadAttention` is this, with biases; it keeps the matrices side by side (`at_once` makes a copy, and
+# keeps that for backward), and `heads()` cuts them up. There are $4\,d_{\text{model}}^2$ weights however many
+# heads, and the products take as many multiplications: $h$ heads are $h$ times narrower. Only the softmax has
+# more to do. (In the picture $n$ is our $T$, $d$ our $C$, and $C$ is what Concat gives.)
 
 # %%
-for n in (1, 4, 16):
+for n in (1, 4, 8):
     layer = MultiHeadAttention(C, n, bias=False)
     assert sum(p.numel() for p in layer.parameters()) == 4 * C * C
+    flop[n] = mt.tape(layer(X)).flop
     mt.testing.assert_close(layer(X), layer.forward_per_head(X))
     assert next(layer.heads())[0].shape == (C, C // n)
+assert flop[1] < flop[8] < 1.05 * flop[1]
 picture = viz.draw(MultiHeadAttention(C, 2), X, level="heads")
 print(f"drawn: {picture.save(out / '08_heads.svg')}")
 picture  # a notebook shows it
 
 # %% [markdown]
-# The classic mistake is to `reshape` to $(B, h, T, d_k)$ at once. Every shape fits, and nothing complains;
-# but a "head" now holds pieces of different *tokens*. The causal mask shows it: the first output must not
-# depend on any later token.
+# The classic mistake is to `reshape` to $(B, h, T, d_k)$ at once. Every shape fits, but a "head" now holds
+# pieces of different *tokens*. The causal mask shows it: the first output must not depend on later tokens.
 
 
 # %%
@@ -88,12 +89,11 @@ def wrong(X, mask=None):
     return at_once(X, mask, split=lambda Y: Y.reshape(B, h, T, d_k))
 
 
-other, mask = X.clone(), causal_mask(T)
-other[:, 1:] = 0.0  # other tokens from the second on
+other, mask = X * (mt.arange(T) < 1)[:, None], causal_mask(T)  # other tokens from the second on
 change = {f: (f(other, mask) - f(X, mask))[:, 0].abs().max().item() for f in (at_once, wrong)}
 print(f"the first output changes by {change[at_once]} (right), {change[wrong]:.2f} (wrong)")
 assert change[at_once] == 0.0 < 0.1 < change[wrong]
-print("shown: heads one by one and all at once agree, gradients too; and what a missing transpose does")
+print(f"shown: heads one by one and all at once agree; 8 take {flop[8] / flop[1]:.2f} times the FLOP of one")
 
 # %% [markdown]
 # **Try.** 1. Cut $W^O$ into $h$ blocks of $d_k$ rows. How do the heads enter the result then? 2. Why must

@@ -85,9 +85,10 @@ back = [0, 1, 5]
 Q = mt.stack([20 * PE @ rotation(-k, C).T for k in back])  # (H, T, C)
 _, A = scaled_dot_product_attention(Q, PE, PE)  # (H, T, T)
 for k, looks_at in zip(back, A.argmax(-1).tolist(), strict=True):
-    print(f"{k} back: tokens {k} … {T - 1} look at {looks_at[k]} … {looks_at[-1]}")
-    assert looks_at[k:] == list(range(T - k))
-picture = viz.attention(A, title="made of positions alone: 0, 1 and 5 back")
+    asks = range(max(k, 0), T + min(k, 0))  # who has a token there
+    print(f"{k} back: tokens {asks[0]} … {asks[-1]} look at {looks_at[asks[0]]} … {looks_at[asks[-1]]}")
+    assert [looks_at[p] for p in asks] == [p - k for p in asks]
+picture = viz.attention(A, title=f"made of positions alone: {', '.join(map(str, back))} back")
 print(f"drawn: {picture.save(out / '09_positions.svg')}")
 print("shown: order lost and regained, clocks from 2π to 9647 · 2π, and relative offsets as rotations")
 picture  # a notebook shows it

@@ -94,5 +94,6 @@ print("shown: layers are the lecture's equations; ten in post-LN order are lost 
 
 # %% [markdown]
 # **Try.** 1. Take the two `x +` out of `models/transformer.py`. What do ten layers without a residual learn?
+# (Leave out what is asserted, here and there: it holds with them.)
 # 2. Adam divides each gradient by its running size. Why, then, do unequal gradients of layers matter all the
 # same?

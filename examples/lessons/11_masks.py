@@ -95,6 +95,6 @@ print("shown: a mask as text and as a picture, a row that sees nothing, and a le
 
 # %% [markdown]
 # **Try.** 1. Divide the weights of `Late` by their new sums. On paper that is causal,
-# $e^{S_{ts}} / \sum_{r \le t} e^{S_{tr}}$. What does `check_causal` find when a later score is huge, and why?
-# 2. `norm = nn.LayerNorm(5)`, and `norm(x.mT).mT` normalises over time. There is no attention in it, so is it
-# causal?
+# $e^{S_{ts}} / \sum_{r \le t} e^{S_{tr}}$. Without the last two assertions, what does `check_causal` find in
+# `x`, and what with token 1 times 10? Why? 2. `norm = nn.LayerNorm(5)`, and `norm(x.mT).mT` normalises over
+# time. Is that causal?

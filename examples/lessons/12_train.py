@@ -23,8 +23,8 @@ steps, n_test = (40, 50) if smoke else (800, 500)
 
 # %% [markdown]
 # The task: read 4 to 12 digits and write them backwards. Test pairs are drawn before anything else and never
-# trained on, so what is right there was not learned by heart. A text is a row of ids; BOS begins it, EOS ends
-# it, and PAD fills up a batch.
+# trained on, so what is right there was not learned by heart. A text is a row of ids, $d + 3$ for
+# the digit $d$: 1 is BOS, which begins it, 2 is EOS, which ends it, and 0 is PAD, which fills up a batch.
 
 # %%
 task = StringTask("reverse", n_test=n_test)
@@ -91,5 +91,5 @@ picture  # a notebook shows it
 
 # %% [markdown]
 # **Try.** 1. Forget the shift: give the decoder `tgt[:, 1:]` in `loss_of`. The loss soon falls to nearly 0;
-# why is every answer wrong? 2. Ask for a text of 20 digits. Which sums of embedding and position has no layer
-# ever seen?
+# why is every answer wrong, as the last assertion says? 2. Ask for a text of 20 digits. Which sums of
+# embedding and position has no layer ever seen?

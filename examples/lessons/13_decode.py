@@ -49,7 +49,8 @@ class Bigram(nn.Module):
 # %% [markdown]
 # *Greedy* takes the likeliest word, each time. A *beam* of $k$ keeps the $k$ likeliest texts so far, lets
 # each go on by every word, and keeps the $k$ best again. It, too, may miss the best text; here we try all and
-# see.
+# see. The picture has the $k$ likeliest ways on of each text, so "a bird" is not in it: no more than $k$ of
+# one text can be among the $k$ best.
 
 # %%
 model, start, options = Bigram(), mt.tensor([[0]]), {"eos_id": 6, "use_cache": False}
@@ -64,7 +65,7 @@ assert [words[i] for i in greedy] == ["<s>", "a", "dog", "</s>"]
 assert [words[i] for i in best.ids[0, 0].tolist()] == ["<s>", "the", "cat", "</s>"]
 assert math.isclose(best.log_probs[0, 0].exp().item(), max(p.values()))
 picture = viz.beam_tree(tree, words)
-print(f"drawn: {picture.save(out / '13_beam.svg')}")
+print(f"drawn: {picture.save(out / '13_beam.svg')}: of each text the two likeliest ways on")
 picture  # a notebook shows it
 
 # %% [markdown]
@@ -94,5 +95,5 @@ print(f"shown: greedy misses the best text, a beam of 2 finds it; a cache saves 
 
 # %% [markdown]
 # **Try.** 1. For which values of $p(\text{the} \mid \text{<s>})$ does greedy find the best text, too? There
-# are two ranges. 2. The encoder reads its text without a causal mask. Could a cache spare it work in this
-# way?
+# are two ranges. (Other tables break assertions.) 2. The encoder reads its text without a causal mask. Could
+# a cache spare it work in this way?

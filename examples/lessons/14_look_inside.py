@@ -20,9 +20,8 @@ mt.manual_seed(0)
 V, T, C, H, half, steps = 32, 32, 64, 4, 16, 20 if smoke else 600
 
 # %% [markdown]
-# Random tokens are said, and then said again: $x_t = x_{t-n}$, where $n$ is another one in each text. Little
-# else can be known. Two layers of nothing but attention,
-# $x \leftarrow x + \mathrm{MultiHead}(\mathrm{LayerNorm}(x))$, learn it.
+# Random tokens are said, and then said again: $x_t = x_{t-n}$, where $n$ is another one in each text. No more
+# is known. Attention alone, $x \leftarrow x + \mathrm{MultiHead}(\mathrm{LayerNorm}(x))$, twice, learns it.
 
 
 # %%
@@ -79,21 +78,22 @@ print(f"drawn: {picture.save(out / '14_attention.svg')}")
 picture  # a notebook shows it
 
 # %% [markdown]
-# A map shows where a head looks, not whether it matters. For that, take heads away: their columns of $W^O$
-# become 0. First the worst previous-token head, then the best as well.
+# A map shows where a head looks, not whether it matters. So take each away, alone: its part of $W^O$ is 0.
 
 # %%
-found = []  # the loss where everything has been said before
-for head in (None, previous.argmin(), previous.argmax()):
+found, W_O = [], model.layers[0].out_proj.weight  # the loss where everything has been said before
+for head in (*range(H), H):  # the last: all are there
     with mt.no_grad():
-        if head is not None:
-            model.layers[0].out_proj.weight[:, head * C // H : (head + 1) * C // H] = 0
+        whole = W_O.clone()
+        W_O[:, head * C // H : (head + 1) * C // H] = 0
         found.append(losses(test)[:, half:].mean().item())
-print(f"loss {found[0]:.3f}; without the worst {found[1]:.3f}, without the best {found[2]:.3f}")
+        W_O.copy_(whole)
+*without, loss = [round(n, 4) for n in found]
+print(f"loss {loss}; without head 0, 1, 2 or 3 of layer 1: {without}")
 assert all((A.triu(1) == 0).all() and mt.allclose(A.sum(-1), mt.ones(()), atol=1e-5) for A in weights)
-assert smoke or (previous.max() > 0.5 and induction.max() > 0.8 and found[0] < 0.1)
-assert smoke or found[2] > 5 * found[1]
-print("shown: heads found by where they look, and what one of them is worth by taking it away")
+assert smoke or (previous.max() > 0.5 and induction.max() > 0.8 and loss < 0.1)
+assert smoke or without[previous.argmax()] > 3 * sorted(without)[-2]  # the best; the worst of the others
+print("shown: heads found by where they look, and what each is worth by taking it away")
 
 # %% [markdown]
 # **Try.** 1. Take induction heads away, one, then all. What does the model lose, and why not with the first?

@@ -20,8 +20,8 @@ out.mkdir(parents=True, exist_ok=True)
 # %% [markdown]
 # Nobody draws these pictures: `viz.draw` reads the tape. `equations` has a node for each line of the paper,
 # `heads` one for each line of each head, `ops` one for each op; `tape` shows what forward keeps alive for
-# backward and the formula of every gradient. With `grads` the norms of gradients are written on it. From a
-# shell, `tools/draw_attention.py` draws the same.
+# backward and the formula of every gradient. With `grads` the norms of gradients are written on it; $n$ is
+# our $T$, $d$ our $C$, $h$ our $H$ (theirs is $AV$), *stats* two numbers of each row of scores.
 
 # %%
 T, C, H, D = 4, 16, 2, 8
@@ -97,4 +97,4 @@ model
 
 # %% [markdown]
 # **Try.** 1. In float64, which of the bytes that are kept alive double, and which do not? 2. Build the layer
-# with `bias=False`, or give it no mask. Which findings go?
+# with `bias=False`, or give it no mask. Which findings are printed?
