@@ -24,13 +24,14 @@ steps, n_test = (40, 50) if smoke else (800, 500)
 # %% [markdown]
 # The task: read 4 to 12 digits and write them backwards. Test pairs are drawn before anything else and never
 # trained on, so what is right there was not learned by heart. A text is a row of ids, $d + 3$ for
-# the digit $d$: 1 is BOS, which begins it, 2 is EOS, which ends it, and 0 is PAD, which fills up a batch.
+# the digit $d$: 1 is BOS, which begins a target, 2 is EOS, the end, and 0 is PAD, which fills up a batch.
 
 # %%
 task = StringTask("reverse", n_test=n_test)
 batches = PairBatches(task, steps, batch_size=64)
 src, tgt = batches[0]
-print(f"{batches.pairs(0)[0]} is {src[0].tolist()} → {tgt[0].tolist()}")
+pair = batches.pairs(0)[0]
+print(f"{pair.source} → {pair.target} is {src[0].tolist()} → {tgt[0].tolist()}")
 
 # %% [markdown]
 # The model gives $p(y_t \mid y_{<t}, x)$. In training all positions are asked at once: the decoder reads the
