@@ -366,10 +366,11 @@ class Painter:
         """Sizes and how much was folded; what was found; what cells and costs mean."""
         total = sum(self._flop(g) for g in self.folded.groups)
         labels = (label for box in self.order for label in (*box.lines, *(row[0] for row in box.rows)))
+        longest = LONGEST_LINE * (7 if self.level == "tape" else 3)  # a tape is wide, and its page full
         return [
             self._caption(),
             *told(self.found),
-            *side_by_side(self.names.words(labels), 3 * LONGEST_LINE, "  ·  "),
+            *side_by_side(self.names.words(labels), longest, "  ·  "),
             *([CAPTION] if any(box.grids for box in self.order) else []),
             *([f"in a node: operations · bytes of the result; in all {cost.readable(total)}"]
               if self.options.cost else []),
