@@ -152,7 +152,7 @@ def test_a_value_with_extra_axes_of_length_one_is_assigned_as_in_pytorch(recorde
 def test_what_does_not_fit_is_not_assigned_and_says_the_shapes():
     for recorded in (True, False):
         q = mt.zeros(2, 3)
-        with pytest.raises(ValueError, match=r"setitem: .*\(4,\).*\(2, 3\)"):
+        with pytest.raises(ValueError, match=r"setitem: .*\(4,\) into \(3,\)"):
             q[0] = mt.ones(4, requires_grad=recorded)
         with pytest.raises(IndexError, match=r"setitem: .*out of bounds"):
             q[5] = mt.ones(3, requires_grad=recorded)

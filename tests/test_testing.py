@@ -347,11 +347,11 @@ def test_what_proves_nothing_is_refused():
         check_causal(lambda x: F.dropout(x, 0.5), x)
 
 
-@pytest.mark.parametrize("given", [None, 3.0, (), [None], mt.ones(2).long()])
+@pytest.mark.parametrize("given", [None, 3.0, (), [None]])
 @pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
 def test_a_function_that_returns_nothing_to_check_is_refused(check, given):
     with pytest.raises(
-        TypeError, match=rf"^{check.__name__}: fn gave {type(given).__name__}; return a float"
+        TypeError, match=rf"^{check.__name__}: fn gave {type(given).__name__}; return a tensor"
     ):
         check(lambda x: given, mt.ones(2).double().requires_grad_())
 

