@@ -17,7 +17,9 @@ import pytest
 import microtensor as mt
 from microtensor import engine, kernels, viz
 from microtensor.viz import formula
-from microtensor.viz.names import summed
+from microtensor.viz.axes import Shapes
+from microtensor.viz.fold import fold
+from microtensor.viz.names import Names, summed
 from microtensor.viz.record import Recorder
 from microtensor.viz.texts import WORDS, Texts, of_docstring, texts_of
 from microtensor.viz.trace import trace
@@ -29,8 +31,6 @@ OPS = sorted(name for name, op in engine.registry.items() if op.vjp_function is 
 def in_numpy(name: str, x: Any, params: dict[str, Any]) -> dict[str, Any]:
     """The functions that a formula calls and NumPy knows by another name, or with more arguments."""
     axis = params.get("axis")
-    keep = {"axis": axis, "keepdims": True}
-    rows: dict[str, Any] = {"axis": axis if isinstance(axis, int) else -1, "keepdims": True}
     functions: dict[str, Any] = {
         "π": math.pi,
         **{f: getattr(np, f) for f in ("sin", "cos", "tan", "tanh", "sinh", "cosh", "log2", "log10")},
@@ -39,19 +39,19 @@ def in_numpy(name: str, x: Any, params: dict[str, Any]) -> dict[str, Any]:
         "erf": np.vectorize(math.erf, otypes=[float]),
         "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
         "clone": np.copy,
-        "count": lambda x: np.sum(x, **keep) if x.dtype == bool else x.size / max(np.max(x, **keep).size, 1),
-        "rowsum": lambda x: np.sum(x, **rows),
-        "rowmean": lambda x: np.mean(x, **rows),
-        "rowvar": lambda x: np.var(x, **rows),
-        "prod_of_others": lambda x: np.prod(x, **keep) / x,
+        "count": lambda x, axis=None: np.sum(x, axis=axis, keepdims=True),
+        "rowsum": lambda x, axis=-1: np.sum(x, axis=axis, keepdims=True),
+        "rowmean": lambda x: np.mean(x, axis=-1, keepdims=True),
+        "rowvar": lambda x: np.var(x, axis=-1, keepdims=True),
+        "prod_of_others": lambda x, axis=None: np.prod(x, axis=axis, keepdims=True) / x,
         "concat": lambda *xs: np.concatenate(xs, axis),
         "clamp": np.clip,
-        "softmax": lambda x: np.moveaxis(
-            formula.FUNCTIONS["softmax"](np.moveaxis(x, rows["axis"], -1)), -1, rows["axis"]
+        "softmax": lambda x, axis=-1: np.moveaxis(
+            formula.FUNCTIONS["softmax"](np.moveaxis(x, axis, -1)), -1, axis
         ),
         "inside": lambda x, low, high: np.clip(x, low, high) == x,
-        "flip": lambda x: np.flip(x, params.get("axes", axis)),
-        "cumsum": lambda x: np.cumsum(x, axis),
+        "flip": lambda x, axis=None: np.flip(x, params.get("axes", axis)),
+        "cumsum": np.cumsum,
         "dropout": lambda x, p: x * kernels.dropout_keeps(x.shape, **params) / (1 - p),
         "transpose": lambda x: np.transpose(x, params["axes"]),
     }
@@ -167,14 +167,11 @@ UNSAID = {"cast", "expand", "reshape", "diagonal", "put_add", "setitem", "layer_
 @pytest.mark.parametrize("name", [name for name in OPS if name not in UNSAID])
 def test_the_formula_of_an_op_gives_what_it_computes(rng: np.random.Generator, name: str) -> None:
     for op, args, params in cases(name, rng):
-        text = formula.of_op(op, len(args), params.get("axis") if "keepdims" in params else None)
+        text = formula.of_op(op, len(args))
         names = {**dict(zip(op.inputs, args, strict=True)), **params, **in_numpy(name, args[0], params)}
+        names |= printed(op, args, params)
         names |= back(op, args, params, None) if name in ("gelu", "attention") else {}
-        if name in ("amax", "amin", "prod", "mean", "sum"):
-            names = {k: v for k, v in names.items() if k not in ("sum", "prod")}
         want = op(*args, **params)
-        if name == "logsumexp":
-            names["sum"] = lambda x, axis=params["axis"]: np.sum(x, axis=axis)
         got = formula.evaluate(text, names)
         np.testing.assert_allclose(np.reshape(got, want.shape), want, rtol=1e-11, atol=1e-12)
 
@@ -191,7 +188,7 @@ def test_the_gradient_formulas_of_an_op_give_its_gradients(rng: np.random.Genera
         g = np.asarray(rng.normal(size=y.shape))
         gradients = mt.autograd.grad(y, wanted, mt.tensor(g, dtype=y.dtype))
         found = dict(zip(map(id, wanted), gradients, strict=True))
-        names = names_of(op, args, params, y.array, g)
+        names = {**names_of(op, args, params, y.array, g), **printed(op, args, params)}
         node = trace(y, Recorder(), ()).output
         for slot, (tensor, text) in enumerate(zip(tensors, per_input(op, len(args)), strict=True)):
             if id(tensor) in found:
@@ -209,6 +206,17 @@ def test_the_gradient_formulas_of_an_op_give_its_gradients(rng: np.random.Genera
                 np.testing.assert_allclose(got, found[id(tensor)].array, rtol=tight, atol=tight)
                 compared += 1
     assert compared
+
+
+def printed(op: Any, args: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """The axis and the number of elements that a drawing prints: an axis that it does not print is none."""
+    first, *others = (mt.tensor(a) if isinstance(a, np.ndarray) else a for a in args)
+    if not isinstance(first, mt.Tensor) or first.dtype.kind != "f" or "axis" not in params:
+        return {}
+    graph = trace(op(first.requires_grad_(), *others, **params), Recorder(), ())
+    shapes = Shapes(graph, "symbolic", code=False, narrow=False)
+    said = Names(graph, fold(graph, by_line=True), shapes, by_line=True)._of_op(graph.output)
+    return {name: said[name] for name in ("axis", "n") if said.get(name) is not None}
 
 
 def per_input(op: Any, count: int) -> list[str | None]:
@@ -261,7 +269,7 @@ def test_every_op_of_the_tape_says_its_formula_and_a_gradient_for_each_input() -
         assert texts.equation, name
         assert len(texts.gradients) == (1 if op.variadic else len(op.inputs)), name
         known = {*op.inputs, "y", "g", "π", *(formula.parse(step)[0] for step in texts.steps)}
-        known |= {*inspect.signature(op.forward).parameters}
+        known |= {*inspect.signature(op.forward).parameters, "n"}  # how many elements a mean is of
         for text in (*texts.gradients, *texts.steps):
             assert text is None or formula.operands(text) <= known, (name, text)
 

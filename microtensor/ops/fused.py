@@ -42,7 +42,7 @@ def _gradient_and_scores(rng: Rng) -> Samples:
 
 @op("softmax", floats=True, samples=_rows_of_scores)
 def softmax(x, *, axis):
-    """y = softmax(x); a row of nothing but −∞ gives zeros          gradient: y · (g − rowsum(g · y))
+    """y = softmax(x, axis); a row of −∞ gives zeros          gradient: y · (g − rowsum(g · y, axis))
 
     Source: "Attention Is All You Need", §3.2.1; the lecture, scaled dot-product attention.
     """
@@ -75,7 +75,7 @@ def softmax_backward_composite(g, y, *, axis):
 
 @op("log_softmax", floats=True, samples=_rows_of_scores)
 def log_softmax(x, *, axis):
-    """y = x − log(rowsum(exp(x))); rows go along the axis          gradient: g − exp(y) · rowsum(g)"""
+    """y = x − log(rowsum(exp(x), axis))          gradient: g − exp(y) · rowsum(g, axis)"""
     return _along(kernels.log_softmax_forward, axis, x)
 
 

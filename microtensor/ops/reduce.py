@@ -85,7 +85,7 @@ def _innermost(x: Any, a: int) -> bool:
 
 @op("sum", label="Σ", samples=reductions)
 def sum(x, *, axis, keepdims):
-    """y = sum(x); over the axes; booleans and integers add up in int64          gradient: expand(g)"""
+    """y = sum(x, axis); booleans and integers add up in int64          gradient: expand(g)"""
     if x.dtype.kind != "f":
         return np.sum(x, axis=axis, keepdims=keepdims, dtype=np.int64)
     return _total(x, axis, keepdims)
@@ -98,7 +98,7 @@ def sum_vjp(g, x_shape, *, axis, keepdims):
 
 @op("mean", floats=True, samples=reductions)
 def mean(x, *, axis, keepdims):
-    """y = mean(x); over the axes, NaN of none          gradient: expand(g) / count(x)"""
+    """y = mean(x, axis); NaN of none          gradient: expand(g) / n; of n elements"""
     return np.true_divide(_total(x, axis, keepdims), count(x.shape, axis))
 
 
@@ -109,7 +109,7 @@ def mean_vjp(g, x_shape, *, axis, keepdims):
 
 @op("amax", label="max", samples=reductions)
 def amax(x, *, axis, keepdims):
-    """y = max(x); −∞ of none          gradient: where(x == y, g, 0) / count(x == y); as in PyTorch"""
+    """y = max(x, axis); −∞ of none          gradient: where(x == y, g, 0) / count(x == y, axis)"""
     if not x.size and x.dtype.kind == "f":
         return np.max(x, axis=axis, keepdims=keepdims, initial=-np.inf)
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims)
@@ -122,7 +122,7 @@ def amax_vjp(g, x, y, *, axis, keepdims):
 
 @op("amin", label="min", samples=reductions)
 def amin(x, *, axis, keepdims):
-    """y = min(x); over the axes          gradient: where(x == y, g, 0) / count(x == y); as in PyTorch"""
+    """y = min(x, axis)          gradient: where(x == y, g, 0) / count(x == y, axis); as in PyTorch"""
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
 
 
@@ -139,7 +139,7 @@ def _share(g: Any, x: Any, y: Any, axis: Any) -> Any:
 
 @op("prod", label="Π", samples=reductions)
 def prod(x, *, axis, keepdims):
-    """y = prod(x); over the axes          gradient: g · prod_of_others(x); not y / x, NaN at 0"""
+    """y = prod(x, axis)          gradient: g · prod_of_others(x, axis); not y / x, NaN at 0"""
     kind = None if x.dtype.kind == "f" else np.int64
     return np.multiply.reduce(x, axis=axis, keepdims=keepdims, dtype=kind)
 
@@ -186,7 +186,7 @@ def prod_of_others_samples(rng):
 
 @op("logsumexp", floats=True, samples=reductions)
 def logsumexp(x, *, axis, keepdims):
-    """y = log(sum(exp(x))); over the axes, shifted by the maximum          gradient: g · exp(x − y)"""
+    """y = log(sum(exp(x), axis)); shifted by the maximum          gradient: g · exp(x − y)"""
     y = kernels.logsumexp_forward(_as_rows(x, axis)[0])
     return restore(y, x.shape, axis) if keepdims else y
 
@@ -201,7 +201,10 @@ def logsumexp_vjp(g, x, y, *, axis, keepdims):
 
 @op("cumsum")
 def cumsum(x, *, axis):
-    """y = cumsum(x); yᵢ = Σ xⱼ over j ≤ i along one axis          gradient: flip(cumsum(flip(g)))"""
+    """y = cumsum(x, axis); yᵢ = Σ xⱼ over j ≤ i
+
+    gradient: flip(cumsum(flip(g, axis), axis), axis)
+    """
     if x.dtype.kind != "f":
         return np.cumsum(x, axis=axis, dtype=np.int64)
     return np.cumsum(x, axis=axis, dtype=np.float64).astype(x.dtype, copy=False)  # float32 stops at 2²⁴ ones

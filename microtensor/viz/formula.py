@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import functools
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,15 +20,13 @@ from microtensor.viz.texts import texts_of
 __all__ = ["Formula", "Printer", "evaluate", "indices", "number", "of_op", "operands", "parse", "two_digits"]
 
 
-def of_op(op: Any, count: int, axis: Any = None) -> str:
-    """The formula of an op with `count` inputs; axis: those of a reduction, None for all."""
+def of_op(op: Any, count: int) -> str:
+    """The formula of an op with `count` inputs."""
     names = [f"{op.variadic}{i}" for i in range(count)] if op.variadic else op.inputs[:count]
     text = texts_of(op).equation
     if text is None:
         return f"{op.__name__}({', '.join(names)})"
-    if op.variadic:
-        return text.replace(op.variadic, ", ".join(names))
-    return text if axis is None or not re.fullmatch(r"\w+\(x\)", text) else f"{text[:-1]}, {axis})"
+    return text.replace(op.variadic, ", ".join(names)) if op.variadic else text
 
 
 @functools.cache

@@ -105,6 +105,9 @@ class Names:
         for slot, value in node.arguments:
             is_node = isinstance(value, Node)
             values[slot] = (self._in_formula(value, stored=True) or slot) if is_node else value
+        if "axis" in node.params:
+            x, y = (math.prod(n.shape or ()) for n in (node.parents[0], node))
+            values |= {"axis": node.axis, "n": x // max(y, 1)}  # how many elements a mean is of
         if "index" in node.params:
             values["index"] = formula.indices(node.params["index"])
         if "dropout_p" in node.params:  # of attention: None for what it does without, else its word stays

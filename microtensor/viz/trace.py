@@ -60,17 +60,17 @@ class Node:
     @property
     def formula(self) -> str:
         """What the op computes, in its formal names."""
-        return formula.of_op(self.op, len(self.arguments), self._axis)
+        return formula.of_op(self.op, len(self.arguments))
 
     @property
-    def _axis(self) -> Any:
-        """The axes of a reduction, as short as they can be said: None for all, a number for one."""
-        axis, shape = self.params.get("axis"), self.parents[0].shape if self.parents else None
-        if not isinstance(axis, tuple) or "keepdims" not in self.params:
-            return None  # softmax goes along its axis, and is written without it
-        if shape is not None and len(axis) == len(shape):
+    def axis(self) -> Any:
+        """The axes an op goes along, as short as can be said: one as a number; None for all, or for rows."""
+        axis, rank = self.params.get("axis"), len(self.parents[0].shape or ())
+        axes = axis if isinstance(axis, tuple) else (axis,)
+        rows = self.op is not None and self.op.name.endswith("softmax") and axis in (-1, rank - 1)
+        if axis is None or len(axes) == rank or rows:
             return None
-        return axis[0] if len(axis) == 1 else axis
+        return axes[0] if len(axes) == 1 else axes
 
 
 @dataclass(eq=False)
