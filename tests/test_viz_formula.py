@@ -178,6 +178,7 @@ def test_a_false_label_is_caught(rng: np.random.Generator) -> None:
         ("a / (b * c)", "a / (b ∘ c)", None),
         ("-x", "−x", None),
         ("x ** 2", "x^2", "<I>x</I><SUP>2</SUP>"),
+        ("2 * x", "2 · x", None),
         ("abs(x)", "|x|", None),
         ("(A @ B).mT", "(A B)ᵀ", None),
         ("weight[ids]", "weight[ids]", None),
@@ -218,6 +219,17 @@ def test_names_stand_for_symbols_numbers_and_nothing() -> None:
     assert printer.print("dropout(A, p)") == "dropout(S̃, 0.1)"
     assert printer.print("dA += dY @ W.mT") == "dS̃ += dQ (W^Q)ᵀ"
     assert formula.evaluate("Y = a + b", {"a": 2.0, "b": None}) == 2.0
+
+
+@pytest.mark.parametrize(("p", "plain"), [(2, "g · 2 ∘ x"), (3, "g · 3 ∘ x^2"), (0.5, "g · 0.5 ∘ x^−0.5")])
+def test_an_exponent_of_numbers_is_computed(p: float, plain: str) -> None:
+    assert formula.Printer({"p": p}, html=False).print("g * p * x ** (p - 1)") == plain
+
+
+def test_scalars_are_multiplied_plainly() -> None:
+    x, w = (mt.tensor(value, requires_grad=True) for value in (2.0, 3.0))
+    assert "∘" not in viz.draw((x * w).tanh() * x, level="tape").dot
+    assert "∘" in viz.draw((x * w).tanh() * mt.ones(2), level="tape").dot
 
 
 def test_a_text_that_is_no_formula_is_refused_with_the_cure() -> None:

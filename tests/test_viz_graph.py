@@ -366,7 +366,7 @@ def test_what_nobody_has_named_is_called_as_its_variable_where_it_is_drawn() -> 
     def elsewhere(result: mt.Tensor) -> viz.Drawing:
         return viz.draw(result)
 
-    assert elsewhere(weight * 2.0).about == ["result = x ∘ 2"]
+    assert elsewhere(weight * 2.0).about == ["result = x · 2"]
 
 
 def test_a_name_that_is_made_up_is_nobodys() -> None:

@@ -148,7 +148,7 @@ def test_one_name_means_one_tensor(norm: str, options: dict[str, Any]) -> None:
     assert len({*made, *leaves}) == len(made) + len(leaves)
     if options == {"depth": 1} and norm == "post":
         assert drawing.about[:3] == [
-            "Y^(1) = MultiHeadAttention(X^(1), M^(1))", "X^(2) = SubLayer(Y^(1), X^(1))",
+            "Y^(1) = MultiHeadAttention(X^(1), M^(1))", "X^(2) = SubLayer(X^(1), Y^(1))",
             "Y^(2) = MultiHeadAttention(X^(2), Z, M^(2))",
         ]  # fmt: skip
 
@@ -173,7 +173,7 @@ def test_numbers_that_come_from_a_width_are_drawn_as_its_root() -> None:
     q = leaf(1, 2, 3, 16)
     attend = nn.functional.scaled_dot_product_attention
     lines = [line for s in (None, 0.3) for line in viz.draw(attend(q, q, q, scale=s), level="tape").about]
-    assert lines == ["y = softmax(q qᵀ / √d_k) q", "y = softmax(q qᵀ ∘ 0.3) q"]
+    assert lines == ["y = softmax(q qᵀ / √d_k) q", "y = softmax(q qᵀ · 0.3) q"]
 
 
 # --- depth --------------------------------------------------------------------------------------------------
@@ -191,26 +191,50 @@ def test_a_module_at_the_depth_is_one_node_with_its_parameters() -> None:
     drawing = viz.draw(layer, leaf(2, 5, 16), depth=1)
     assert drawing.about == [
         "Y = MultiHeadAttention(X)",
-        "z_1 = SubLayer(Y, X)",
+        "z_1 = SubLayer(X, Y)",
         "z_2 = FeedForward(z_1)",
-        "y = SubLayer(z_2, z_1)",
+        "y = SubLayer(z_1, z_2)",
     ]
     assert re.findall(r"([\d,]+) parameters", drawing.dot) == ["1,088", "32", "1,072", "32"]
     assert sum(p.numel() for p in layer.parameters()) == 1088 + 32 + 1072 + 32
     assert "leaf param" not in drawing.dot
 
 
+def test_parameters_of_a_layer_that_stands_for_several_are_each_ones() -> None:
+    encoder = Encoder(3, 16, 2, 32)
+    each = sum(p.numel() for p in encoder.layers[0].parameters())
+    dot = viz.draw(nn.Sequential(encoder), leaf(2, 5, 16), depth=2).dot
+    assert re.findall(r"([\d,]+) parameters each", dot) == [f"{each:,}"]
+    assert " each" not in viz.draw(encoder.layers[0], leaf(2, 5, 16), depth=1).dot
+
+
 def test_a_module_that_runs_in_two_goes_is_two_nodes() -> None:
     drawing = viz.draw(EncoderLayer(16, 2, 32, norm="pre"), leaf(2, 5, 16), depth=1)
     assert drawing.about == [
-        "X = SubLayer(x)", "Y = MultiHeadAttention(X)", "z_1 = SubLayer(Y, x)",
-        "z_2 = SubLayer(z_1)", "z_3 = FeedForward(z_2)", "y = SubLayer(z_3, z_1)",
+        "X = SubLayer(x)", "Y = MultiHeadAttention(X)", "z_1 = SubLayer(x, Y)",
+        "z_2 = SubLayer(z_1)", "z_3 = FeedForward(z_2)", "y = SubLayer(z_1, z_3)",
     ]  # fmt: skip
 
 
 def test_a_module_inside_a_line_of_the_paper_is_no_node_of_its_own() -> None:
     about = viz.draw(DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 7, 16), depth=2).about
     assert [line.split(" = ")[1] for line in about if "Linear(" in line] == ["Linear(z_5)", "Linear(z_7)"]
+
+
+@pytest.mark.parametrize("names", ["math", "code"])
+def test_a_modules_arguments_are_in_the_order_of_its_call(names: str) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = DecoderLayer(16, 2, 32)
+
+        def forward(self, x: mt.Tensor, memory: mt.Tensor, mask: mt.Tensor, seen: mt.Tensor) -> mt.Tensor:
+            return self.layer(x.tanh(), memory, memory_mask=seen, tgt_mask=mask)
+
+    inputs = leaf(2, 5, 16), leaf(2, 7, 16), mt.ones(5, 5) > 0, mt.ones(2, 7) > 0
+    *_, line = viz.draw(Net(), *inputs, depth=1, names=names).about
+    order = ["X", "Z", "M^(2)", "M^(1)"] if names == "math" else ["X", "memory", "seen", "mask"]
+    assert line.split("DecoderLayer")[1] == f"({', '.join(order)})"
 
 
 def test_a_module_that_runs_twice_is_two_nodes() -> None:
@@ -264,7 +288,7 @@ def test_both_stacks_of_a_transformer_are_drawn_once_each() -> None:
     drawing = viz.draw(*transformer(), depth=2)
     assert sum("EncoderLayer(" in line for line in drawing.about) == 1
     assert next(line for line in drawing.about if "DecoderLayer(" in line).endswith(
-        "DecoderLayer(X^(2), M^(2), Z, M^(3))"
+        "DecoderLayer(X^(2), Z, M^(2), M^(3))"
     )
 
 

@@ -290,7 +290,13 @@ def test_a_legend_explains_every_word_of_a_formula_that_no_textbook_has() -> Non
     for text in (text for value in vars(attention).values() if isinstance(value, tuple) for text in value):
         used |= calls(text)
     assert used - TEXTBOOK - WORDS.keys() == set()
-    elsewhere = {"keep", "head_h", "columns", "unbroadcast"}  # a name, in Concat_h, in a layer, the walk's
+    elsewhere = {
+        "L",
+        "keep",
+        "head_h",
+        "columns",
+        "unbroadcast",
+    }  # a name, in Concat_h, in a layer, the walk's
     assert WORDS.keys() - used == elsewhere
 
 

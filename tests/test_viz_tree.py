@@ -220,3 +220,7 @@ def test_a_token_without_a_name_gets_none(token: Any) -> None:
 def test_names_are_a_sequence_or_a_function() -> None:
     with pytest.raises(TypeError, match="beam_tree: tokens is 5; give a list of names, or a function"):
         viz.beam_tree(TREE, 5)  # type: ignore[arg-type]
+
+
+def test_the_legend_says_what_a_score_is() -> None:
+    assert "score: Σ / length penalty" in viz.beam_tree(TREE, NAMES).dot

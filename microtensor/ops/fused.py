@@ -106,7 +106,7 @@ def log_softmax_backward_composite(g, y, *, axis):
 # --- layer norm ---------------------------------------------------------------------------------------------
 
 
-@op("layer_norm", label="layer norm", residuals=("mean", "rstd"))
+@op("layer_norm", label="layer norm", residuals=("means", "rstd"))
 def layer_norm(x, w, b, *, eps):
     """y = layer_norm(x, w, b); w · x̂ + b, x̂ = (x − μ)/√(σ² + eps) over the last axis, σ² divides by C.
 
@@ -115,13 +115,13 @@ def layer_norm(x, w, b, *, eps):
 
     Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
-    y, mean, rstd = kernels.layer_norm_forward(x, w, b, eps)
-    return y, (mean, rstd)
+    y, means, rstd = kernels.layer_norm_forward(x, w, b, eps)
+    return y, (means, rstd)
 
 
 @layer_norm.vjp
-def layer_norm_vjp(g, x, w, mean, rstd):
-    return kernels.layer_norm_backward(g, x, w, mean, rstd)
+def layer_norm_vjp(g, x, w, means, rstd):
+    return kernels.layer_norm_backward(g, x, w, means, rstd)
 
 
 @layer_norm.composite

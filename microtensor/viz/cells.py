@@ -19,7 +19,7 @@ SIZE = 'WIDTH="9" HEIGHT="9" FIXEDSIZE="TRUE"'
 ORANGE, BLUE, PURPLE = (0xBF, 0x58, 0x04), (0x01, 0x73, 0xE3), (0xA5, 0x43, 0x86)
 CAPTION = (
     "cells (first of the batch): row = query, column = key; <I>S</I> orange − 0 + blue, scale in its node; "
-    "<I>A</I> white 0 … 1 purple, grey = masked"
+    "<I>A</I> white 0 … 1 purple"
 )
 
 

@@ -130,9 +130,8 @@ class _Columns:
         painter = self.painter
         symbol = painter.names.of(node) or "y"
         id = painter.unique(f"grad-{symbols.safe(painter.names.stable(node))}")
-        box = Box(
-            name, id, "grad", "grad", "grad", [symbols.html(f"d{symbol}")], small, f"gradient of {symbol}"
-        )
+        lines, said = [symbols.html(f"d{symbol}")], f"gradient of {symbol}"
+        box = Box(name, id, "grad", "grad", "grad", lines, small, said)
         box.gradient = painter.norm(node)
         painter.add(box, self.backward)
         return box
@@ -141,10 +140,9 @@ class _Columns:
         """The gradient of the output, and how much is kept altogether."""
         painter = self.painter
         start = self._end("g_out", painter.graph.output, [])
-        total = Box(
-            "m_total", "saved-total", "saved", "plain", "saved-total", [], [], "kept by the tape for backward"
-        )
-        total.small = [f"Σ = {cost.readable(self.total, 'B')}", "freed after backward"]
+        small = [f"Σ = {cost.readable(self.total, 'B')}", "freed after backward"]
+        looks = "m_total", "saved-total", "saved", "plain", "saved-total"
+        total = Box(*looks, [], small, "kept by the tape for backward")
         painter.add(total, self.tape)
         block = painter.output.block
         start.lane, start.block = ("out", f"{block}-bwd") if block else (None, "")
@@ -157,10 +155,8 @@ class _Columns:
         for edge in painter.folded.edges:
             if edge.tail in self.vjps:
                 name = painter.names.of(edge.source) or "its input"
-                norm = painter.contribution(edge)
-                painter.drawn[edge] = self._back(
-                    self.vjps[edge.tail], self.vjps[edge.head], f"contributes to d{name}", norm
-                )
+                said = f"contributes to d{name}", painter.contribution(edge)
+                painter.drawn[edge] = self._back(self.vjps[edge.tail], self.vjps[edge.head], *said)
 
     def _back(self, upper: Box, lower: Box, tooltip: str, norm: str) -> Arrow:
         arrow = Arrow(upper, lower, "", "", tooltip, True, kind="bwd", gradient=norm)

@@ -35,9 +35,11 @@ def module_span(node: Node, depth: int) -> Span | None:
     around = itertools.takewhile(lambda span: span.kind != "fold", node.spans)  # a line stays one node
     path = next((s.path for s in reversed(list(around)) if s.kind == "module"), "")
     path = next(iter(prefixes(path)[depth - 1 : depth]), "")
-    title = next((s.title for s in node.spans if s.kind == "module" and s.path == path and s.title), path)
+    own = next((s for s in node.spans if s.kind == "module" and s.path == path), None)
+    title, names = (path, {}) if own is None else (own.title, own.names)
     last = path.rsplit(".", 1)[-1]
-    return Span("module", title if last.isdecimal() else last, path, 0, title=title) if path else None
+    key = str(title) if last.isdecimal() else last
+    return Span("module", key, path, 0, title=title, names=names) if path else None
 
 
 def hide(graph: Graph, span_of: Callable[[Node], Span | None]) -> dict[Node, Span]:
@@ -72,16 +74,17 @@ def _parameters(graph: Graph, spans: dict[Node, Span]) -> dict[Node, Span]:
 
 
 def _say(graph: Graph, spans: dict[Node, Span]) -> None:
-    """y = Class(its inputs)."""
+    """y = Class(its inputs), in the order of the call, and then what it read beside them."""
     inputs: dict[int, dict[Node, None]] = {id(span): {} for span in spans.values()}
     for node in graph.nodes:
         span = spans.get(node)
         for source in node.parents if span is not None else ():
             if spans.get(source) is not span and source.kind != "param":
                 inputs[id(span)][source] = None
-    for span in {id(s): s for s in spans.values()}.values():
-        given = sorted(inputs[id(span)], key=lambda n: n.number) if span.kind == "frame" else inputs[id(span)]
+    for span in {id(s): s for s in spans.values() if not s.texts}.values():
+        read, called = list(inputs[id(span)]), [n for x in span.names.values() for n in graph.drawn_as(x)]
+        read = sorted(read, key=lambda n: n.number) if span.kind == "frame" else read
+        given = (n for n in dict.fromkeys([*called, *read]) if n in read)
         span.names = {f"x{i}": source for i, source in enumerate(given)}
-        span.texts = (
-            f"y = {span.title if str(span.title).isidentifier() else span.key}({', '.join(span.names)})",
-        )
+        what = span.title if str(span.title).isidentifier() else span.key
+        span.texts = (f"y = {what}({', '.join(span.names)})",)

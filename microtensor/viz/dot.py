@@ -192,11 +192,9 @@ class _Writer:
         return f"labelloc={'b' if below else 't'}, labeljust={'r' if below and self.reverse else 'l'}"
 
     def _column(self, cluster: Cluster) -> str:
-        fill = {"fwd": self.theme.cluster, "tape": self.theme.paper, "bwd": self.theme.backward}[
-            cluster.column
-        ]
+        fills = {"fwd": self.theme.cluster, "tape": self.theme.paper, "bwd": self.theme.backward}
         style = "rounded,dashed" if cluster.column == "tape" else "rounded,filled"
-        return f'style="{style}", fillcolor="{fill}", fontsize={CLUSTER}'
+        return f'style="{style}", fillcolor="{fills[cluster.column]}", fontsize={CLUSTER}'
 
     def _frame(self, cluster: Cluster) -> str:
         colour = self.theme.gradient if cluster.column == "bwd" else self.theme.rule

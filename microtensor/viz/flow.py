@@ -114,9 +114,8 @@ class _Watcher:
         """All of a node's gradient."""
         self.flow.norms[node] = norm(g)
         largest = float(np.max(np.abs(g), initial=0.0))
-        if node.kind == "param" and largest <= ROUNDING * float(np.finfo(g.dtype).eps) * self.terms.get(
-            node, 0.0
-        ):
+        rounding = ROUNDING * float(np.finfo(g.dtype).eps) * self.terms.get(node, 0.0)
+        if node.kind == "param" and largest <= rounding:
             self.flow.zero.add(node)
 
     def _along(self, node: Node, slot: str, source: Node, g: Any, raw: Any) -> None:

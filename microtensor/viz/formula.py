@@ -166,8 +166,13 @@ class Printer:
     def _binop(self, tree: ast.BinOp) -> tuple[str, int]:
         if isinstance(tree.op, ast.Add) and self._absent(tree.right):
             return self._print(tree.left)
+        numbers = {name: value for name, value in self.names.items() if isinstance(value, int | float)}
         if isinstance(tree.op, ast.Pow):
-            power = self._print(tree.right)[0]
+            said = ast.unparse(tree.right)
+            computed = operands(said) <= numbers.keys()
+            power = number(evaluate(said, numbers)) if computed else self._print(tree.right)[0]
+            if power == "1":
+                return self._print(tree.left)
             base = self._inside(tree.left, ATOM)
             base = f"({base})" if base.endswith("</SUP>") else base
             return base + self._super(power, f"^{power}"), POWER
@@ -175,6 +180,9 @@ class Printer:
         if isinstance(tree.op, ast.Mult) and isinstance(known, Formula) and known.text.startswith("1 / "):
             return self._print(ast.BinOp(tree.left, ast.Div(), parse(known.text[4:])[1]))
         between, binds = INFIX[type(tree.op)]
+        plain = any(operands(ast.unparse(t)) <= numbers.keys() for t in (tree.left, tree.right))
+        if isinstance(tree.op, ast.Mult) and (plain or "scalar" in self.names):
+            between = " · "  # not element by element
         # left to right, as Python reads it: only the right side needs brackets at the same level
         return self._inside(tree.left, binds) + between + self._inside(tree.right, binds + 1), binds
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import math
-import unicodedata
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import east_asian_width
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +97,8 @@ def attention(
     """
     if theme not in ("auto", "light", "dark"):
         raise ValueError(f"attention: theme={theme!r} is not to be had; choose 'auto', 'light' or 'dark'")
-    maps = [_layer(A, number) for number, A in enumerate(_layers(weights), 1)]
+    layers = weights if isinstance(weights, list | tuple) else [weights]
+    maps = [_layer(A, number) for number, A in enumerate(layers, 1)]
     if not maps:
         raise ValueError("attention: there are no weights; give those of one layer at least")
     shapes = sorted({A.shape[1:] for A in maps})
@@ -114,10 +115,6 @@ def attention(
         )
     named = _labels("queries", queries, T), _labels("keys", queries if keys is None else keys, S)
     return AttentionMaps(maps, *named, theme=theme, title=symbols.one_line(title, 200))
-
-
-def _layers(weights: Any) -> list[Any]:
-    return list(weights) if isinstance(weights, list | tuple) else [weights]
 
 
 def _layer(A: Any, number: int) -> npt.NDArray[Any]:
@@ -204,16 +201,10 @@ class _Writer:
 
     def _width(self, tokens: Sequence[str]) -> float:
         """Of the widest token, about: letters are 0.62 as wide as high, those of East Asia 1."""
-        wide = [
-            sum(1 if unicodedata.east_asian_width(c) in "WF" else 0.62 for c in token) for token in tokens
-        ]
-        return self.letters * max(wide)
+        return self.letters * max(sum(1 if east_asian_width(c) in "WF" else 0.62 for c in t) for t in tokens)
 
     def _add(self, tag: str, parent: Any = None, **attributes: Any) -> ET.Element:
-        said = {
-            name.replace("_", "-"): value if isinstance(value, str) else f"{value:g}"
-            for name, value in attributes.items()
-        }
+        said = {k.replace("_", "-"): v if isinstance(v, str) else f"{v:g}" for k, v in attributes.items()}
         return ET.SubElement(self.root if parent is None else parent, f"{{{svg.SVG}}}{tag}", said)
 
     def _text(

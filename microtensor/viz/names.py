@@ -111,11 +111,7 @@ class Names:
         if "index" in node.params:
             values["index"] = formula.indices(node.params["index"])
         if "dropout_p" in node.params:  # of attention: None for what it does without, else its word stays
-            used = {
-                "drop": node.params["dropout_p"],
-                "causal": values.pop("causal"),
-                "masked": values["mask"],
-            }
+            used = {"drop": values["dropout_p"], "causal": values.pop("causal"), "masked": values["mask"]}
             values |= {word: None for word, value in used.items() if not value}
             width = (node.parents[0].shape or (0,))[-1]
             if width and math.isclose(values["scale"], width**-0.5):
@@ -124,6 +120,7 @@ class Names:
         if node.op.name == "linear":  # of one matrix, or one row, there is nothing to be summed
             rank = len(node.shape or ())
             values |= {sign: None for sign, least in (("Σ_B", 2), ("Σ", 1)) if rank <= least}
+        values |= {"scalar": None} if all(n.shape == () for n in (node, *node.parents)) else {}
         return {**values, "y": self._in_formula(node, stored=True) or "y"}
 
     def _constant(self, node: Node, value: float) -> Any:
@@ -155,12 +152,9 @@ class Names:
             text = summed(node, value, text)
             sign = "+=" if self.folded.uses[value] > 1 else "="
             lines.append(f"{left.print(f'd{slot}')} {sign} {right.print(text)}")
-        steps = [step for step in texts.steps if formula.parse(step)[0] in read]
-        for step in texts.steps:  # what only steps use
-            steps += [
-                s for s in texts.steps if s not in steps and formula.parse(s)[0] in formula.operands(step)
-            ]
-        return [*(right.print(step) for step in texts.steps if step in steps), *lines]
+        read |= {name for step in texts.steps for name in formula.operands(step)}  # what only steps use
+        steps = (step for step in texts.steps if formula.parse(step)[0] in read)
+        return [*map(right.print, steps), *lines]
 
     def _needed(self, span: Span, text: str) -> bool:
         """Does what a gradient formula computes, dX, belong to a tensor X that needs one?"""
@@ -189,11 +183,15 @@ class Names:
         drawn, named = (set(re.findall(r"\w+", symbols.untagged(" ".join(x)))) for x in (labels, tensors))
         plain, html = (self.printer({}, html=html) for html in (False, True))
         second = next((symbols.html(s) for s in self.numbered.values() if s.endswith("(2)")), None)
-        return ([f"{second}: the second of that name, not of head 2"] if second else []) + [
-            f"{html.print(word)}: {symbols.escape(said)}"
-            for word, said in WORDS.items()
-            if plain.print(word) in drawn - named
-        ]
+        one = {n.symbol: self.of(n) for n in self.graph.nodes if n.symbol and n not in self.numbered}
+        letters = {"H": "H", "M": "M", **one, "h": self.shapes.letter("h")}
+        whole = (n.symbol for n in self.graph.nodes if n.kind == "param" and n.symbol)
+        parts = ((symbols.indexed(name, "1"), one.get(name)) for name in whole)
+        heads = [(html.symbol(part), html.symbol(name)) for part, name in parts if name and part in one]
+        said = [f"{second}: the second of that name, not of head 2"] if second else []
+        said += [f"{part}: columns of {name} for head 1" for part, name in heads[:1]]
+        words = (word for word in WORDS if plain.print(word) in drawn - named)
+        return said + [f"{html.print(w)}: {symbols.escape(WORDS[w]).format(**letters)}" for w in words]
 
     def short(self, node: Node) -> str:
         """A tensor by its symbol, or else by what made it: Q Kᵀ."""

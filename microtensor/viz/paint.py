@@ -180,7 +180,8 @@ class Painter:
         count = sum(math.prod(n.shape or ()) for n in group.inside)
         parts = self._parts(group)
         lines, small = self._equation(group), [self.shape(group)]
-        small += [f"{count:,} parameters"] if count else []
+        each = " each" if group.members[0] in self.folded.twins else ""
+        small += [f"{count:,} parameters{each}"] if count else []
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
         tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
         box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {symbols.safe(group.span.key)}",
@@ -365,13 +366,14 @@ class Painter:
     def captions(self) -> list[str]:
         """Sizes and how much was folded; what was found; what cells and costs mean."""
         total = sum(self._flop(g) for g in self.folded.groups)
-        labels = (label for box in self.order for label in (*box.lines, *(row[0] for row in box.rows)))
+        labels = [label for box in self.order for label in (*box.lines, *(row[0] for row in box.rows))]
+        masked = ", grey = masked" if any(" mask" in box.classes for box in self.order) else ""
         longest = LONGEST_LINE * (7 if self.level == "tape" else 3)  # a tape is wide, and its page full
         return [
             self._caption(),
             *told(self.found),
-            *side_by_side(self.names.words(labels), longest, "  ·  "),
-            *([CAPTION] if any(box.grids for box in self.order) else []),
+            *side_by_side(self.names.words([*labels, *told(self.found)]), longest, "  ·  "),
+            *([CAPTION + masked] if any(box.grids for box in self.order) else []),
             *([f"in a node: operations · bytes of the result; in all {cost.readable(total)}"]
               if self.options.cost else []),
         ]  # fmt: skip

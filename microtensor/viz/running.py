@@ -74,7 +74,7 @@ def _forward(module: Module, level: str) -> tuple[Callable[..., Any], str]:
     return module.forward_per_head, "forward_per_head"
 
 
-def _tensors(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _tensors(bound: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     for name, value in bound.items():
         for x in value if isinstance(value, tuple | list) else (value,):
             if isinstance(x, engine.Tensor):
@@ -95,9 +95,9 @@ def _same_chance() -> Iterator[None]:
 def _paths_noted(module: Module, recorder: Recorder) -> Iterator[None]:
     """Hooks on every module that open a span before its forward and close it behind."""
     handles = []
-    for path, part in module.named_modules():
+    for path, m in module.named_modules():
         before, behind = _hooks(path, recorder)
-        handles += [part.register_forward_pre_hook(before), part.register_forward_hook(behind)]
+        handles += [m.register_forward_pre_hook(before, with_kwargs=True), m.register_forward_hook(behind)]
     try:
         yield
     finally:
@@ -108,10 +108,11 @@ def _paths_noted(module: Module, recorder: Recorder) -> Iterator[None]:
 def _hooks(path: str, recorder: Recorder) -> tuple[Callable[..., None], Callable[..., None]]:
     opened: list[Span] = []
 
-    def before(module: Module, args: tuple[Any, ...]) -> None:
+    def before(module: Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         if current() is recorder:  # not another thread, which may be using the module meanwhile
             recorder.paths.append(path)
-            opened.append(recorder.open("module", path, title=type(module).__name__))
+            names = dict(enumerate(x for _, x in _tensors({**dict(enumerate(args)), **options})))
+            opened.append(recorder.open("module", path, title=type(module).__name__, names=names))
 
     def behind(module: Module, args: tuple[Any, ...], output: Any) -> None:
         if current() is recorder:

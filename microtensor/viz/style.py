@@ -107,10 +107,7 @@ SHAPES = {
 
 def to_dark() -> dict[str, str]:
     """Each light colour's dark counterpart."""
-    pairs = {
-        light: dark
-        for kind, colours in LIGHT.kinds.items()
-        for light, dark in zip(colours, DARK.kinds[kind], strict=True)
-    }
+    kinds = ((colours, DARK.kinds[kind]) for kind, colours in LIGHT.kinds.items())
+    pairs = {light: dark for both in kinds for light, dark in zip(*both, strict=True)}
     pairs |= dict(zip(LIGHT[1:], DARK[1:], strict=True))
     return pairs

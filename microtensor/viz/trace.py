@@ -45,6 +45,7 @@ class Node:
     axes: tuple[str, ...] | None = None  # names, in the order of shape
     transposed: bool = False  # the symbol means the transpose of the stored tensor
     array: Any = None  # its values, where a layer has tagged it
+    memory: int = 0  # of a leaf: the array that owns its elements
     value: Any = None  # the entry itself, or the leaf: a tensor, or an array where that is gone
 
     @property
@@ -86,6 +87,11 @@ class Graph:
         """The node of a tensor, if it is drawn."""
         made = getattr(tensor, "grad_fn", None)
         return self.by_id.get(id(tensor if made is None else made))
+
+    def drawn_as(self, tensor: Any) -> list[Node]:
+        """The node of a tensor, or else the leaves that are made of its memory, as a mask's is."""
+        node, memory = self.node_of(tensor), _memory(tensor)
+        return [node] if node is not None else [n for n in self.nodes if n.memory == memory]
 
 
 def trace(y: Any, recorder: Recorder, names: Named, variables: Mapping[int, str] | None = None) -> Graph:
@@ -182,11 +188,9 @@ class _Tracer:
     def _kind(self, tensor: Any, shown: Any) -> str:
         if id(tensor) in self.recorder.parameters or isinstance(tensor, Parameter):
             return "param"
-        named = (
-            self.recorder.tag_of(tensor) or _memory(shown) in self.input_memory or id(tensor) in self.given
-        )
-        is_input = tensor.requires_grad or (named and shown.dtype.kind != "b")
-        return "input" if is_input else "const"
+        given = _memory(shown) in self.input_memory or id(tensor) in self.given
+        named = given or self.recorder.tag_of(tensor)
+        return "input" if tensor.requires_grad or (named and shown.dtype.kind != "b") else "const"
 
     def _add(self, value: Any, node: Node) -> Node:
         """Attach what is known of the tensor by name, and number the node."""
@@ -194,8 +198,9 @@ class _Tracer:
         shown = value if tag is None or tag.of is None else tag.of
         node.given, node.code = self.given.get(id(value)), self.recorder.parameters.get(id(value))
         if isinstance(shown, engine.Tensor) and node.op is None:
-            node.given = node.given or self.given_memory.get(_memory(shown))
-            node.code = node.code or self.input_memory.get(_memory(shown))
+            node.memory = _memory(shown)
+            node.given = node.given or self.given_memory.get(node.memory)
+            node.code = node.code or self.input_memory.get(node.memory)
             self.by_id[id(shown)] = node
         node.symbol = getattr(value, "name", None)
         if tag is not None:

@@ -13,7 +13,10 @@ from microtensor.viz.drawing import CHOICES, Drawing, Made
 
 __all__ = ["beam_tree"]
 
-LEGEND = "first number: log p of the token; Σ: log P of the text so far; bold: found; dashed: not kept"
+LEGEND = (
+    "first number: log p of the token; Σ: log P of the text so far; score: Σ / length penalty; "
+    "bold: found; dashed: not kept"
+)
 
 
 def beam_tree(
