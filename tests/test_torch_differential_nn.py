@@ -316,6 +316,12 @@ def at_an_end(made: Program) -> bool:
     return bool((x * (1 - x) < 1e-11).any())
 
 
+def at_the_threshold(made: Program) -> bool:
+    """Does the curve end exactly at some x?"""
+    x = made.args[0].base * made.options.get("beta", 1)
+    return bool((x == made.options.get("threshold", 20)).any())
+
+
 # what we do otherwise on purpose: names, what of torch's error or of the difference, words of differences.md
 # that say so, and where the error does not tell, which programs alone
 MEANT: list[tuple[Any, ...]] = [
@@ -384,6 +390,7 @@ MEANT: list[tuple[Any, ...]] = [
     ("kl_div", "derivative . by input 1 .*torch has .*nan", "by a target of 0 is finite"),
     ("binary_cross_entropy", "derivative 1 by input 1 .*torch has .*inf", "is as finite as its value"),
     ("binary_cross_entropy", "derivative 2 by input 0", "that of the limited first", at_an_end),
+    ("softplus", "derivative 2 by input 0", "where βx is the threshold exactly", at_the_threshold),
 ]
 
 
