@@ -943,7 +943,7 @@ def program(name: str, seed: int) -> Program:
 
 def difference(made: Program, seed: int) -> str | None:
     """What is not the same, but for what is meant."""
-    bounds = [*made.args[1:], *made.options.values()] if re.fullmatch("cl(am|i)p_?", made.name) else []
+    bounds = [*made.args[1:], *made.options.values()] if re.match("cl(am|i)p", made.name) else []
     if any(isinstance(bound, int) and bound < 0 for bound in bounds) and "uint8" in str(made.args[:1]):
         return None  # PyTorch's −1 is 255, which may be more than the upper bound, too
     if made.name == "searchsorted" and not np.array_equal(
