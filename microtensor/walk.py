@@ -166,8 +166,8 @@ def _check_entry(entry: Entry) -> None:
         raise RuntimeError(
             f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept for its "
             f"gradient was freed by an earlier backward or grad; run the forward again before each backward; "
-            f"or call it once, on the sum of losses; or detach() what one step hands to the next; or give the "
-            f"first call retain_graph=True (create_graph=True if its gradient is differentiated again)"
+            f"or call it once, on the sum of losses; or detach() what one step hands to the next; or give "
+            f"the first call retain_graph=True (create_graph=True if its gradient is differentiated again)"
         )
     checks = iter(entry.checks)
     for version in checks:
