@@ -285,7 +285,7 @@ def test_a_small_model_learns_to_reverse_its_input():
     optimizer = mt.optim.Adam(parameters, lr=3e-3)
     generator = mt.Generator().manual_seed(0)
     losses = []
-    for _ in range(120):
+    for _ in range(160):
         src = mt.randint(3, 8, (32, 4), generator=generator)
         target = src.flip(1)
         tgt = mt.cat([mt.full((32, 1), 1), target[:, :-1]], 1)
@@ -295,7 +295,7 @@ def test_a_small_model_learns_to_reverse_its_input():
         optimizer.step()
         losses.append(loss.item())
     assert losses[0] > 1.5
-    assert np.mean(losses[-5:]) < 0.4  # guessing is ln 5 = 1.6; three seeds end at 0.20, 0.24 and 0.31
+    assert np.mean(losses[-5:]) < 0.2  # guessing is ln 5 = 1.6; three seeds end at 0.11, 0.15 and 0.08
 
 
 def test_learned_positions_are_parameters_that_tell_the_order():
