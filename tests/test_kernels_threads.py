@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -349,6 +350,22 @@ def test_a_kernel_is_looked_up_once():
     product = kernels.matmul
     assert kernels.__dict__["matmul"] is product
     assert np.array_equal(product(np.eye(2), np.eye(2)), np.eye(2))
+
+
+def test_what_stands_in_for_a_kernel_does_so_in_one_block_of_one_thread():
+    product, seen = kernels.matmul, []
+    with kernels.instead({"matmul": min}):
+        assert kernels.matmul is min
+        assert kernels.relu_forward is not min
+        other = threading.Thread(target=lambda: seen.append(kernels.matmul))
+        other.start()
+        other.join()
+        assert seen == [product]
+    assert kernels.matmul is product
+    assert kernels.__dict__["matmul"] is product  # as fast as before
+    with pytest.raises(ZeroDivisionError), kernels.instead({"matmul": min}):
+        _ = 1 / 0
+    assert kernels.matmul is product
 
 
 def test_an_unknown_kernel_is_an_attribute_error():

@@ -117,6 +117,35 @@ print([m for m in ("graphviz", "pygraphviz", "models") if m in sys.modules])
     assert run(program).strip() == "[]"
 
 
+FIRST_PICTURE = """
+import sys
+import microtensor as mt
+from microtensor import nn, viz
+from models import MultiHeadAttention, causal_mask
+mt.manual_seed(0)
+x, g = mt.randn(2, 5, 16, requires_grad=True), mt.randn(2, 5, 16)
+layer = MultiHeadAttention(16, 2, dropout=0.1)
+def pictures():
+    for level in ("equations", "ops", "heads", "tape"):
+        more = {"need_weights": True} if level == "tape" else {}
+        yield viz.draw(layer, x, mask=causal_mask(5), grads=g, level=level, values=True, **more)
+    yield viz.draw(nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 16)), x, grads=g)
+def told():
+    mt.manual_seed(1)
+    return [(made.dot, made.data) for made in pictures()]
+first = told()
+"""
+
+
+def test_a_first_picture_of_an_attention_layer_loads_no_kernel() -> None:
+    assert run(FIRST_PICTURE + "print([m for m in ('numba', 'llvmlite') if m in sys.modules])") == "[]\n"
+
+
+def test_a_picture_is_the_same_whether_kernels_are_loaded_or_not() -> None:
+    later = "layer(x).sum().backward(); print('numba' in sys.modules, told() == first)"
+    assert run(FIRST_PICTURE + later) == "True True\n"
+
+
 def test_threads_may_draw_one_layer_at_the_same_time() -> None:
     layer, x = MultiHeadAttention(16, 2), mt.randn(2, 5, 16, requires_grad=True)
     want, got = viz.draw(layer, x).svg(), list[str]()

@@ -6,49 +6,47 @@ take: `import microtensor` must stay cheap for a user who only draws a graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
+from threading import get_ident
 from typing import Any
 
-_HOME = {
-    "get_num_threads": "threads",
-    "set_num_threads": "threads",
-    "matmul": "gemm",
-    "attention_forward": "attention",
-    "attention_backward": "attention",
-    "attention_keeps": "attention",
-    "softmax_forward": "rows",
-    "softmax_backward": "rows",
-    "log_softmax_forward": "rows",
-    "log_softmax_backward": "rows",
-    "logsumexp_forward": "rows",
-    "layer_norm_forward": "norm",
-    "layer_norm_backward": "norm",
-    "cross_entropy_forward": "rows",
-    "cross_entropy_backward": "rows",
-    "mean_of_kept": "rows",
-    "embedding_backward": "pointwise",
-    "erf_forward": "pointwise",
-    "gelu_backward": "pointwise",
-    "gelu_forward": "pointwise",
-    "adam_rule": "steps",
-    "adam_steps": "steps",
-    "scale": "steps",
-    "sgd_rule": "steps",
-    "sgd_steps": "steps",
-    "sq_sums": "steps",
-    "dropout": "gates",
-    "dropout_keeps": "gates",
-    "relu_backward": "gates",
-    "relu_forward": "gates",
+_NAMES = {
+    "threads": "get_num_threads set_num_threads",
+    "gemm": "matmul",
+    "attention": "attention_forward attention_backward attention_keeps",
+    "rows": "softmax_forward softmax_backward log_softmax_forward log_softmax_backward logsumexp_forward "
+    "cross_entropy_forward cross_entropy_backward mean_of_kept",
+    "norm": "layer_norm_forward layer_norm_backward",
+    "pointwise": "embedding_backward erf_forward gelu_backward gelu_forward",
+    "steps": "adam_rule adam_steps scale sgd_rule sgd_steps sq_sums",
+    "gates": "dropout relu_backward relu_forward",
+    "chance": "dropout_keeps",
 }
+_HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
+_instead: dict[int, Mapping[str, Callable[..., Any]]] = {}  # by thread
+
+
+@contextmanager
+def instead(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """In this thread they stand in for the kernels of their names, whether those are loaded or not."""
+    _instead[get_ident()] = functions
+    for name in functions:
+        globals().pop(name, None)  # so that until the end each access asks `__getattr__`
+    try:
+        yield
+    finally:
+        _instead.pop(get_ident(), None)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function: Callable[..., Any] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = function  # the next access is a plain attribute
+    own = _instead.get(get_ident(), {}).get(name)
+    function: Callable[..., Any] = own or getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    if not _instead:
+        globals()[name] = function  # the next access is a plain attribute
     return function
 
 

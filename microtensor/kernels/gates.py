@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from microtensor.kernels.chance import PIECE, STEP, halves, mix, threshold
 from microtensor.kernels.driver import Task, jit_tasks, share
 from microtensor.kernels.layout import Array, contiguous
 from microtensor.kernels.threads import jit, run
@@ -43,24 +43,6 @@ def relu_forward(x: Array) -> Array:
 
 # ---- dropout ----
 
-PIECE = 1 << 16
-"""Elements that share a key: a number of 16 bits counts them, another one the pieces."""
-
-STEP, FIRST, SECOND, WORD = 0x9E3779B1, 0x7FEB352D, 0x846CA68B, 0xFFFFFFFF
-
-
-def mix(x: Any) -> Any:
-    """A number of 32 bits, all of them stirred: numbers that are near each other give unrelated ones.
-
-    Source: Wellons 2018, "Prospecting for Hash Functions" (lowbias32). It is that of columns.py, in uint32,
-    which fills vector registers with twice as many: wider integers would take seven times as long.
-    """
-    U = np.uint32
-    x = U(U(x ^ (x >> U(16))) * U(FIRST))
-    x = U(U(x ^ (x >> U(15))) * U(SECOND))
-    return U(x ^ (x >> U(16)))
-
-
 _mix = jit(entry=False)(mix)
 
 
@@ -81,15 +63,6 @@ def _drop(task: Task, x: Array, y: Array, first: int, low: Any, high: Any, bound
         _drop_piece(x[i:end], y[i:end], U((ahead + i) % PIECE), key, bound, factor)
 
 
-def _halves(seed: int) -> tuple[np.uint32, np.uint32]:
-    return np.uint32(seed & WORD), np.uint32(seed >> 32 & WORD)
-
-
-def _bound(p: float) -> np.uint32:
-    """The number of 31 bits from which on an element is kept: 2³¹ drops them all, and fits uint32."""
-    return np.uint32(math.ceil(p * 2.0**31))
-
-
 def dropout(x: Array, p: float, seed: int) -> Array:
     """y = x / (1 − p) where `dropout_keeps`, else 0: the same for the same seed, whoever computes it.
 
@@ -99,13 +72,5 @@ def dropout(x: Array, p: float, seed: int) -> Array:
     """
     flat = contiguous(x).reshape(-1)
     y = np.empty_like(flat)
-    run(0.3 * x.size, *_drop, flat, y, seed >> 64, *_halves(seed), _bound(p), p)
+    run(0.3 * x.size, *_drop, flat, y, seed >> 64, *halves(seed), threshold(p), p)
     return y.reshape(x.shape)
-
-
-def dropout_keeps(shape: tuple[int, ...], p: float, seed: int) -> Array:
-    """Which elements of such an array are kept: where a hash of seed and place is at least p · 2³¹."""
-    U, (low, high), first = np.uint32, _halves(seed), seed >> 64
-    pieces, places = np.divmod(np.arange(first, first + math.prod(shape)), PIECE)
-    keys = mix(mix(pieces.astype(U) ^ low) + high) ^ places.astype(U) * U(STEP)
-    return np.asarray((mix(keys) >> U(1)) >= _bound(p)).reshape(shape)

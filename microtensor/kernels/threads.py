@@ -47,7 +47,7 @@ if COMPILED and not os.environ.get("MICROTENSOR_QUIET"):
 @functools.cache
 def _digest_of_shared_sources() -> str:
     shared = "threads", "driver", "vectors", "columns", "tiles", "operands", "panels", "tables", "exponential"
-    sources = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in (*shared, "line")]
+    sources = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in (*shared, "line", "chance")]
     return hashlib.sha256(b"".join(sources)).hexdigest()
 
 

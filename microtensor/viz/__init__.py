@@ -13,16 +13,5 @@ from microtensor.viz.heatmap import AttentionMaps, attention
 from microtensor.viz.record import fold, is_recording, opens_fused, recording, tag
 from microtensor.viz.tree import beam_tree
 
-__all__ = [
-    "AttentionMaps",
-    "Drawing",
-    "attention",
-    "beam_tree",
-    "draw",
-    "fold",
-    "is_recording",
-    "opens_fused",
-    "recording",
-    "tag",
-    "to_dot",
-]
+__all__ = ["AttentionMaps", "Drawing", "attention", "beam_tree", "draw", "fold", "is_recording"]
+__all__ += ["opens_fused", "recording", "tag", "to_dot"]

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from microtensor.viz.fold import Folded, Group
+from microtensor.viz.fold import Group
 from microtensor.viz.formula import two_digits
 from microtensor.viz.style import to_dark
-from microtensor.viz.trace import Graph
+from microtensor.viz.trace import Node
 
-__all__ = ["CAPTION", "MOST_GRIDS", "grids"]
+__all__ = ["CAPTION", "MOST_GRIDS", "grids", "masked"]
 
 MOST_POSITIONS, MOST_GRIDS = 12, 4
 GREY = "#E4E7EB"  # masked
@@ -23,20 +23,20 @@ CAPTION = (
 )
 
 
-def grids(graph: Graph, folded: Folded, group: Group, in_row: int) -> tuple[str, str]:
+def grids(group: Group, in_row: int) -> tuple[str, str]:
     """(HTML of the grids of a group, one per head; their scale, or why there are none) of scores, softmax."""
     array = group.last.array
     if group.span is None or group.span.key not in ("scores", "softmax") or array is None or array.ndim < 2:
         return "", ""
+    node = group.members[0]
+    hidden = masked(node, node.parents[0].array if node.parents else None, array)
     while array.ndim > 3 or (array.ndim == 3 and group.span.within is not None):
-        array = array[0]  # the first of the batch
-    array = array if array.ndim == 3 else array[None]
+        array, hidden = array[0], hidden[0]  # the first of the batch
+    array, hidden = (each if each.ndim == 3 else each[None] for each in (array, hidden))
     if max(array.shape[1:]) > MOST_POSITIONS or len(array) > MOST_GRIDS:
         return "", f"no cells: more than {MOST_GRIDS} heads or {MOST_POSITIONS} positions"
     ends, scale, said = (PURPLE, PURPLE), 1.0, ""
-    hidden = np.broadcast_to(_hidden(graph, folded, group, array), array.shape)
-    if group.span.key == "scores":  # before the mask
-        hidden = np.zeros_like(hidden)
+    if group.span.key == "scores":
         scale = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array))) or 1.0
         ends, said = (ORANGE, BLUE), f"cells ± {two_digits(scale)}"
     made = [_grid(grid / scale, mask, ends) for grid, mask in zip(array, hidden, strict=True)]
@@ -49,21 +49,10 @@ def grids(graph: Graph, folded: Folded, group: Group, in_row: int) -> tuple[str,
     return f"{_table(wide, high, spacing=2)}<TR>{'</TR><TR>'.join(rows)}</TR></TABLE>", said
 
 
-def _hidden(graph: Graph, folded: Folded, group: Group, array: Any) -> Any:
-    """Where the mask of this layer (and head) lets nobody attend."""
-    assert group.span is not None
-    place = (group.span.path, group.span.within)
-    spans = (g.span for g in folded.groups if g.span is not None and (g.span.path, g.span.within) == place)
-    span = next((span for span in spans if span.key == "mask"), None)
-    if span is None:
-        return np.zeros(array.shape[-2:], bool)
-    mask = span.names["M"].array
-    blocked = ~mask if mask.dtype == bool else np.isneginf(mask)
-    while blocked.ndim > array.ndim or (
-        blocked.ndim == array.ndim and blocked.shape[0] not in (1, len(array))
-    ):
-        blocked = blocked[0]
-    return blocked
+def masked(node: Node, scores: Any, weights: Any) -> Any:
+    """Where softmax's weights are 0 because nobody may attend there: its scores are −∞, if they are known."""
+    known = scores is not None and node.op is not None and node.op.name == "softmax"
+    return np.isneginf(scores) if known else np.zeros(weights.shape, bool)
 
 
 def _grid(values: Any, hidden: Any, ends: tuple[Any, Any]) -> str:

@@ -22,7 +22,7 @@ from microtensor.viz.page.folding import Folds
 from microtensor.viz.paint import Options, Painter
 from microtensor.viz.picture import Picture
 from microtensor.viz.record import Recorder, current
-from microtensor.viz.running import run, variables
+from microtensor.viz.running import by_definition, run, variables
 
 if TYPE_CHECKING:
     import graphviz
@@ -292,6 +292,7 @@ def _check_together(y: Any, level: str, direction: str, depth: int | None) -> No
         )
 
 
+@by_definition()
 def _pictures(
     graph: trace.Graph, y: Any, recorder: Recorder, options: Options, what: str, grads: Any
 ) -> tuple[int, Callable[[], Iterator[Picture]]]:

@@ -243,7 +243,7 @@ class Painter:
             box.small += [cost.readable(self._flop(group)), cost.readable(size, "B")]
         if self.options.values:
             in_row = 2 if self.narrow else MOST_GRIDS
-            box.grids, said = grids(self.graph, self.folded, group, in_row)
+            box.grids, said = grids(group, in_row)
             box.small.append(said)
         self._mark(box, group)
 

@@ -6,19 +6,36 @@ It reads and changes nothing: random numbers are as they were, and hooks are tak
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-from microtensor import engine
+import numpy as np
+
+from microtensor import engine, kernels
 from microtensor.nn.module import Module
+from microtensor.ops.elementwise import relu_backward_composite
+from microtensor.ops.fused import softmax_backward_composite, softmax_composite
+from microtensor.ops.select import dropout_composite
 from microtensor.place import PACKAGE
 from microtensor.random import default_generator
 from microtensor.viz.record import Recorder, Span, current, recording
 
-__all__ = ["run", "variables"]
+__all__ = ["by_definition", "run", "variables"]
+
+_DEFINITIONS: dict[str, Callable[..., Any]] = {
+    "matmul": lambda a, b, add=None: np.matmul(a, b) if add is None else np.matmul(a, b) + add,
+    "softmax_forward": functools.partial(softmax_composite, axis=-1),
+    "softmax_backward": functools.partial(softmax_backward_composite, axis=-1),
+    "dropout": lambda x, p, seed: dropout_composite(x, p=p, seed=seed),
+    "relu_forward": lambda x: np.where(x <= 0, 0, x),
+    "relu_backward": relu_backward_composite,
+}
+by_definition = functools.partial(kernels.instead, _DEFINITIONS)
+"""A block in which these stand in for kernels: a first picture shall not wait until numba is loaded."""
 
 
 def run(
@@ -37,7 +54,8 @@ def run(
         raise TypeError(
             f"draw: {type(module).__name__}.{name}: {error}; options of draw are {options}"
         ) from None
-    with recording(opens=level != "tape") as recorder, _paths_noted(module, recorder), _same_chance():
+    listening = recording(opens=level != "tape")
+    with listening as recorder, _paths_noted(module, recorder), _same_chance(), by_definition():
         recorder.parameters = {id(p): path for path, p in module.named_parameters()}
         recorder.inputs = {id(t): (name, t) for name, t in reversed(list(_tensors(bound)))}
         result = forward(*inputs, **arguments)
