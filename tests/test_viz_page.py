@@ -236,10 +236,21 @@ def test_every_gradient_that_is_complete_is_the_engines(made: Layer, level: str)
 def test_without_gradients_the_order_is_the_same_and_has_no_numbers(made: Layer) -> None:
     with_numbers, without = made.draw().data, made.draw(grads=False).data
     assert ops_of(with_numbers) == ops_of(without)
-    bare = [{k: v for k, v in a.items() if k not in ("norm", "sum")}
+    bare = [{k: v for k, v in a.items() if k not in ("norm", "sum", "zero")}
             for step in with_numbers["steps"] for a in step["arrivals"]]  # fmt: skip
     assert bare == [a for step in without["steps"] for a in step["arrivals"]]
     assert not any("norms" in t for node in without["nodes"] for t in node["tensors"])
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+def test_a_gradient_is_zero_where_the_picture_says_so_and_nowhere_else(made: Layer, level: str) -> None:
+    drawing = made.draw(level=level)
+    for data in (drawing.data, *(state.data for state in drawing.states)):
+        arrivals = [a for step in data["steps"] for a in step["arrivals"]]
+        zero = {symbols.untagged(a["name"]) for a in arrivals if a.get("zero")}
+        told = {symbols.untagged(a["name"]) for a in arrivals}
+        assert zero == {"db_K"} & told  # unless it is hidden in a module
+        assert all(a["sum"] == 0 for a in arrivals if a.get("zero"))
 
 
 def test_x_times_x_arrives_twice_and_adds_up() -> None:
@@ -395,6 +406,11 @@ class Browser:
         chain = chain.key_down(holding).send_keys(key).key_up(holding) if holding else chain.send_keys(key)
         chain.perform()
 
+    def settle(self) -> None:
+        """Until what the browser makes of a change (pictures, and a mouse that things move under) is done."""
+        wait = "setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(arguments[0])), 300)"
+        self.driver.execute_async_script(wait)
+
     def shown(self) -> Any:
         return self.js("return document.querySelector('.picture:not([hidden])')")
 
@@ -405,7 +421,8 @@ class Browser:
     def point(self, id: str) -> None:
         from selenium.webdriver import ActionChains
 
-        ActionChains(self.driver, duration=0).move_to_element(self.element(id)).perform()
+        moved = ActionChains(self.driver, duration=0).move_to_element(self.element(id))
+        moved.move_by_offset(1, 0).perform()  # where the mouse is already, it would rest
 
     def classes(self, word: str) -> set[str]:
         """Ids of what has the class, in the picture that is shown."""
@@ -475,6 +492,40 @@ def test_a_node_under_the_pointer_lights_up_its_paths(browser: Browser) -> None:
     assert "none flows here" in browser.panel()
 
 
+def test_masked_cells_look_as_in_the_picture(browser: Browser) -> None:
+    browser.open("layer")
+    greys = """const [id] = arguments, grey = /^#e4e7eb$/i;
+        const count = (all) => all.filter((cell) => grey.test(cell.getAttribute("fill"))).length;
+        prepare(now).elements.get(id).focus();
+        return [count([...prepare(now).elements.get(id).querySelectorAll("polygon")]),
+                count([...document.querySelectorAll("#panel .maps rect")])]"""
+    assert browser.js(greys, "node-softmax") == [20, 20]
+    assert browser.js(greys, "node-scores") == [0, 0]
+    titles = "return [...document.querySelectorAll('#panel .maps title')].map((title) => title.textContent)"
+    browser.js(greys, "node-softmax")
+    assert browser.js(titles).count("masked") == 20
+
+
+def test_a_resting_mouse_points_at_nothing(browser: Browser) -> None:
+    browser.open("layer", size=(1280, 400))
+    browser.point("node-scores")
+    assert browser.classes("self") == {"node-scores"}
+    for act in (
+        "take(3)",
+        "prepare(now).elements.get('node-Y').focus()",
+        "at('graph').scrollTo({top: 0, behavior: 'instant'})",
+    ):
+        browser.js(act)
+        browser.settle()
+    assert browser.classes("self") == {"node-Y"}
+    browser.js("take(3)")
+    browser.js("at('graph').scrollTo({top: 400, behavior: 'instant'})")
+    browser.settle()
+    assert browser.panel().startswith("Step 3 of ")
+    browser.point("node-linV")
+    assert browser.classes("self") == {"node-linV"}
+
+
 def test_the_tape_lights_up_the_gradients_own_path(browser: Browser) -> None:
     browser.open("tape")
     browser.js("prepare(now).elements.get('node-softmax').focus()")
@@ -537,6 +588,7 @@ def test_every_step_of_the_slider_tells_the_engines_gradients(browser: Browser) 
             told.setdefault(name, []).append((int(part) / int(of), *numbers))
     assert [part for part, *_ in told["dX"]] == pytest.approx([1 / 3, 2 / 3, 1])
     assert [own for _, own, _ in told["dX"]] == pytest.approx([norm(g) for g in paths.values()], rel=5e-3)
+    assert told["dbK"] == [(1,)]  # = 0 !, as in the picture
     assert told["dX"][-1][2] == pytest.approx(norm(made.x.grad), rel=5e-3)
     assert told["dX"][1][2] == pytest.approx(norm(paths["V"] + paths["K"]), rel=5e-3)
     for name, expected in known.items():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor.viz import symbols
+from microtensor.viz.cells import masked
 from microtensor.viz.findings import results
 from microtensor.viz.fold import Edge, Group, path_of
 from microtensor.viz.page.calls import Call
@@ -41,11 +42,13 @@ def describe(painter: Painter, rows: list[list[Box]], state: State) -> Data:
 
 def summaries(graph: Graph) -> dict[Node, Data]:
     """Least, mean and greatest value and the norm of each tensor, and its first values as maps."""
-    return {node: _summary(array) for node, array in results(graph) if array is not None}
+    known = dict(results(graph))
+    scores = {node: known[node.parents[0]] for node in known if node.op is not None and node.parents}
+    return {n: _summary(x, masked(n, scores.get(n), x)) for n, x in known.items() if x is not None}
 
 
-def _summary(array: Any) -> Data:
-    """Of the finite values; how many are none is said."""
+def _summary(array: Any, hidden: Any) -> Data:
+    """Of the finite values; how many are none is said. hidden: which are masked."""
     array = np.asarray(array, np.float64)
     finite = array[np.isfinite(array)]
     said: Data = {"hidden": array.size - finite.size}
@@ -54,11 +57,16 @@ def _summary(array: Any) -> Data:
         found = {"least": finite.min(), "mean": finite.mean(), "greatest": finite.max(), "norm": norm}
         said |= {name: _number(value) for name, value in found.items()}
     if array.size and array.ndim >= 2 and max(array.shape[-2:]) <= MOST_CELLS:
-        while array.ndim > 3:
-            array = array[0]  # the first of the batch
-        maps = array if array.ndim == 3 else array[None]
-        said["maps"] = [[list(map(_number, row)) for row in each] for each in maps[:MOST_MAPS]]
+        said["maps"] = [[list(map(_number, row)) for row in each] for each in _maps(array)]
+        said |= {"masked": _maps(hidden).astype(int).tolist()} if hidden.any() else {}
     return said
+
+
+def _maps(array: Any) -> Any:
+    """The first of the batch, and of it the first few."""
+    while array.ndim > 3:
+        array = array[0]
+    return (array if array.ndim == 3 else array[None])[:MOST_MAPS]
 
 
 def _number(x: float) -> float | str:
@@ -211,12 +219,13 @@ class _Describer:
             edge = edges.get((call.node, slot))
             if edge is None:
                 continue
-            box = self.painter.of[self.folded.of[source]][
-                0
-            ]  # of layers drawn once it is the last one's result
+            # of layers drawn once it is the last one's result
+            box, _ = self.painter.of[self.folded.of[source]]
             said: Data = {"to": self.gradient_of.get(box, box).id, "arrow": self.painter.drawn[edge].id}
             said |= {"name": symbols.html(f"d{self._name(source)}")}
             said |= {"part": parts[source], "of": total[source]}
             if norm is not None and so_far is not None:
                 said |= {"norm": _number(norm), "sum": _number(so_far)}
+            if self.flow is not None and source in self.flow.zero and parts[source] == total[source]:
+                said |= {"sum": 0.0, "zero": True}  # what is left of it is rounding
             yield said

@@ -4,7 +4,7 @@ const states = JSON.parse(document.getElementById("data").textContent);
 const pictures = [...document.querySelectorAll(".picture")];
 const at = (id) => document.getElementById(id);
 const slider = at("step"), panel = at("panel");
-let now = 0, step = 0, hovered = null, pinned = null;
+let now = 0, step = 0, hovered = null, pinned = null, mouse = "";
 
 // --- small helpers -------------------------------------------------------------------------------------------
 
@@ -101,9 +101,7 @@ function enliven(data, item) {
   const kind = item.kind ?? "frame", { label } = item;
   shown.setAttribute("aria-label", label.includes(` ${kind} `) ? label : `${kind}: ${label}`);
   if (folds) shown.setAttribute("aria-expanded", String(item.open ?? false));
-  shown.addEventListener("mouseenter", () => { hovered = item; show(); });
-  shown.addEventListener("mouseleave", () => { hovered = null; show(); });
-  shown.addEventListener("focus", () => { rove(data, item); pinned = item; show(); });
+  shown.addEventListener("focus", () => { rove(data, item); pinned = item; hover(null); });
   shown.addEventListener("click", () => (folds ? go(item.to, item.unit) : shown.focus({ preventScroll: true })));
   shown.addEventListener("keydown", (event) => key(event, data, item));
 }
@@ -116,6 +114,24 @@ function key(event, data, item) {
   else if ((event.key === "Enter" || event.key === " ") && item.to != null) go(item.to, item.unit);
   else return;
   event.preventDefault();
+}
+
+function hover(item) {
+  hovered = item;
+  show();
+}
+
+/** Only a mouse that moves points at something: where it rests, scrolling brings nodes under it. */
+document.addEventListener("mousemove", (event) => {
+  const place = `${event.clientX} ${event.clientY}`, item = mouse === place ? hovered : itemAt(event.target);
+  mouse = place;
+  if (item !== hovered) hover(item);
+}, true);
+document.addEventListener("mouseleave", () => { if (hovered) hover(null); });
+
+function itemAt(target) {
+  const found = target.closest(".picture [role=button]");
+  return prepare(now).items.find((item) => item.element === found) ?? null;
 }
 
 function rove(data, item) {
@@ -173,6 +189,7 @@ function pathsOf(data, node) {
 
 // --- showing -------------------------------------------------------------------------------------------------
 
+const ZERO = "= 0 !";
 const WORDS = ["from", "feeds", "grad", "self", "now", "part", "done"];
 
 function show() {
@@ -272,30 +289,34 @@ function aboutTensor(tensor, shares) {
     }
     if (values.hidden) rows.push(["not finite", many(values.hidden, "value")]);
   }
-  if (tensor.norms) rows.push(["‖∂‖, its gradient", tensor.zero ? "0, but for rounding" : range(tensor.norms)]);
+  if (tensor.norms) rows.push(["‖∂‖, its gradient", tensor.zero ? `${ZERO} (but for rounding)` : range(tensor.norms)]);
   else if (!tensor.needs) rows.push(["gradient", "none flows here"]);
   return [
     element("h3", {}, rich(tensor.name)),
     element("table", {}, element("tbody", {}, ...rows.map(([name, value]) =>
       element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, value))))),
-    ...(values?.maps ? [maps(values.maps, plain(tensor.name), shares)] : []),
+    ...(values?.maps ? [maps(values, plain(tensor.name), shares)] : []),
   ];
 }
 
-/** Values as cells, orange − 0 + blue, shares white 0 … 1 purple, grey what is not finite; the numbers are in each cell's title. */
-function maps(grids, name, shares) {
+/** Values as cells, orange − 0 + blue, shares white 0 … 1 purple, grey what is masked or not finite, as in the picture; the numbers
+    are in each cell's title. */
+function maps({ maps: grids, masked }, name, shares) {
   const finite = grids.flat(2).filter(Number.isFinite), most = shares ? 1 : Math.max(...finite.map(Math.abs)) || 1;
   const side = Math.min(16, 320 / Math.max(...grids.map((grid) => grid[0].length)));
+  const cell = (x, hidden, i, j) => drawn("rect", {
+    x: j * side, y: i * side, width: side, height: side, fill: hidden ? GREY : colour(x, most, shares),
+  }, drawn("title", {}, hidden ? "masked" : digits(x)));
   return element("div", { class: "maps" }, ...grids.map((grid, k) => drawn("svg", {
     role: "img", width: side * grid[0].length, height: side * grid.length,
     "aria-label": `values of ${name}, map ${k + 1} of ${grids.length}, ${grid.length} by ${grid[0].length}`,
-  }, ...grid.flatMap((row, i) => row.map((x, j) => drawn("rect", {
-    x: j * side, y: i * side, width: side, height: side, fill: colour(x, most, shares),
-  }, drawn("title", {}, digits(x))))))));
+  }, ...grid.flatMap((row, i) => row.map((x, j) => cell(x, masked?.[k][i][j], i, j))))));
 }
 
+const GREY = "#E4E7EB";
+
 function colour(x, most, shares) {
-  if (!Number.isFinite(x)) return "#E4E7EB";
+  if (!Number.isFinite(x)) return GREY;
   const end = shares ? [0xa5, 0x43, 0x86] : x < 0 ? [0xbf, 0x58, 0x04] : [0x01, 0x73, 0xe3], share = Math.abs(x) / most;
   return `rgb(${end.map((part) => Math.round(255 + share * (part - 255))).join(" ")})`;
 }
@@ -305,13 +326,11 @@ function aboutFrame(data, frame) {
   return [element("h2", {}, frame.label), line(`frame: click or Enter ${frame.open ? "" : "un"}folds it${alike}`, "kind")];
 }
 
-/** dX = 1 of 3, ‖·‖ 11, and the norm of the sum so far; of a single one dX, ‖·‖ 11. */
-function arrived(arrival) {
-  const said = element("li", {}, rich(arrival.name), arrival.of > 1 ? ` = ${arrival.part} of ${arrival.of}` : "");
-  if (arrival.norm !== undefined) said.append(`, ‖·‖ ${digits(arrival.norm)}`);
-  if (arrival.sum !== undefined && arrival.of > 1) {
-    said.append(`, ‖sum${arrival.part < arrival.of ? " so far" : ""}‖ ${digits(arrival.sum)}`);
-  }
+/** dX = 1 of 3, ‖·‖ 11, and the norm of the sum so far; of a single one dX, ‖·‖ 11, or = 0 ! where the picture says so. */
+function arrived({ name, part, of, norm, sum, zero }) {
+  const said = element("li", {}, rich(name), of > 1 ? ` = ${part} of ${of}` : ""), whole = zero ? ZERO : digits(sum);
+  if (norm !== undefined) said.append(`, ‖·‖ ${of > 1 ? digits(norm) : whole}`);
+  if (sum !== undefined && of > 1) said.append(`, ‖sum${part < of ? " so far" : ""}‖ ${whole}`);
   return said;
 }
 
