@@ -189,7 +189,7 @@ def _accumulate(leaf: Any, g: Any, ours: bool) -> bool:
             grown = total.array.any()  # no: somebody has set it to zero, in whatever way
             updates = updates + 1 if grown else 0
         total.array += g
-        mark_changed(total.version)
+        mark_changed(total.version, "backward")
     else:
         leaf._grad = total = engine.make(total.array + g, None, None)
     total.summed = leaf.version[0], updates

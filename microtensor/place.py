@@ -46,16 +46,16 @@ def line_of(place: Place | None) -> str:
     return f"{code.co_filename}:{line}"
 
 
-def mark_changed(version: list[Any]) -> None:
-    """Count one more in-place change (law 5), and note its place beside the number: [count, place]."""
-    mark_all_changed([version])
+def mark_changed(version: list[Any], who: str) -> None:
+    """Count one more in-place change (law 5), and note where and by what beside it: [count, place, who]."""
+    mark_all_changed([version], who)
 
 
-def mark_all_changed(versions: Iterable[list[Any]]) -> None:
+def mark_all_changed(versions: Iterable[list[Any]], who: str) -> None:
     """mark_changed of many at one place: it is looked up once."""
     place, last_change[0] = caller(), next(clock)
     for version in versions:
-        version[:] = version[0] + 1, place
+        version[:] = version[0] + 1, place, who
 
 
 def warn(text: str) -> None:

@@ -58,7 +58,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     hooks: Hooks | None  # of a leaf
     name: str | None  # what drawings call it; None for most tensors
     summed: tuple[int, int]  # of a .grad alone: the leaf's version at the last sum, and its changes before
-    version: list[Any]  # [how many in-place changes, place of the last]; views share it with what they view
+    version: list[Any]  # [how many in-place changes, where and by what the last]; views share it
     base: tuple[Tensor, Entry | None] | None  # of a view: what it views, and the entry of that tensor then
     _requires_grad: builtins.bool
 
@@ -157,7 +157,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         if self._requires_grad and not dtypes.floating(value.dtype):
             raise TypeError(f"data: {value.dtype} for a tensor that requires a gradient; use .float()")
         self.array, self.base = value.array, None
-        mark_changed(self.version)  # for what was recorded, and
+        mark_changed(self.version, "x.data = …")  # for what was recorded, and
         self.version = [self.version[0]]  # another counter from now on: who shares memory shares the counter
 
     # --- out of the tape ------------------------------------------------------------------------------------

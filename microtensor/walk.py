@@ -172,11 +172,15 @@ def _check_entry(entry: Entry) -> None:
     checks = iter(entry.checks)
     for version in checks:
         if version[0] != (then := next(checks)):
+            count, place, who = version
+            cure = "compute a new tensor there, as in x = x * 2 for x *= 2, or change a clone() of it"
+            leaves = [x.version for x in entry.inputs if isinstance(x, engine.Tensor)]
+            if version in leaves or who.endswith((".step", ".data = …")):  # what trains shall change in place
+                cure = f"run the forward again after each {who}"
             raise RuntimeError(
                 f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
-                f"{_checked(entry, version)}, which was changed in place at {line_of(version[1])} (version "
-                f"{version[0]}, recorded at {then}); compute a new tensor there, as in x = x * 2 for x *= 2, "
-                f"or change a clone() of it, or make the change after backward()"
+                f"{_checked(entry, version)}, which was changed in place by {who} at {line_of(place)} "
+                f"(version {count}, recorded at {then}); {cure}, or make the change after backward()"
             )
 
 
@@ -250,20 +254,15 @@ def _through_composite(entry: Entry, g: Any) -> list[Any]:
     kept = {i: s for (kind, i), s in zip(entry.op.plan, entry.saved, strict=True) if kind == engine.INPUT}
     inputs = []
     for i, node in enumerate(entry.inputs):
-        if isinstance(node, Entry) and i not in kept:
-            inputs.append(engine.make(np.zeros(node.shape, node.dtype), node, None))
-        elif isinstance(node, weakref.ref) and i not in kept:
-            inputs.append(0.0)
-        else:
-            inputs.append(_input_tensor(node, kept.get(i)))
+        unseen = 0.0 if isinstance(node, weakref.ref) else node
+        unseen = np.zeros(node.shape, node.dtype) if isinstance(node, Entry) and i not in kept else unseen
+        inputs.append(_input_tensor(node, kept.get(i, unseen)))
     y = entry.op.composite_function(*inputs, **entry.params)
     nodes = [n for n in entry.inputs if isinstance(n, (Entry, engine.Tensor))]
     # one input may have been made from another: going on to it is the outer walk's business
     arrived = walk([(y.grad_fn, g)], create_graph=True, wanted=nodes, beyond=False)
     gradients = {id(node): gradient for node, gradient, _ in arrived}
-    return [
-        gradients.pop(id(n), None) for n in entry.inputs
-    ]  # a repeated input: its first slot takes the sum
+    return [gradients.pop(id(n), None) for n in entry.inputs]  # of a repeated input the first has the sum
 
 
 def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:

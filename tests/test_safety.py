@@ -6,6 +6,7 @@ import contextlib
 import gc
 import inspect
 import math
+import re
 import threading
 import tracemalloc
 import weakref
@@ -647,25 +648,46 @@ def test_hooks_and_retained_gradients_10_000_deep_are_linear():
 
 
 CHANGES = {
-    "in place": lambda x: x.mul_(2.0),
-    "item assignment": lambda x: x.__setitem__(0, 1.0),
-    "through a view": lambda x: x[0].zero_(),
-    "a step": lambda x: mt.optim.SGD([x], lr=0.1).step(),
-    "initialisation": lambda x: mt.nn.init.zeros_(x),
-    "other data": lambda x: setattr(x, "data", mt.zeros(2)),
+    "mul_": lambda x: x.mul_(2.0),
+    "setitem": lambda x: x.__setitem__(0, 1.0),
+    "zero_": lambda x: x[0].zero_(),  # through a view
+    "SGD.step": lambda x: mt.optim.SGD([x], lr=0.1).step(),
+    "Adam.step": lambda x: mt.optim.Adam([x], lr=0.1).step(),
+    "SignDescent.step": lambda x: SignDescent([x], {"lr": 0.1}).step(),
+    "nn.init": lambda x: mt.nn.init.zeros_(x),
+    "x.data = …": lambda x: setattr(x, "data", mt.zeros(2)),
 }
 
 
+class SignDescent(mt.optim.Optimizer):
+    """An optimiser of one's own."""
+
+    def _update(self, p, g, state, group):
+        p -= group["lr"] * np.sign(g)
+
+
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_overwritten_value_is_named_with_the_line_that_changed_it(change):
+def test_an_overwritten_value_is_named_with_what_changed_it_and_the_line(change):
     x = mt.ones(2, requires_grad=True)
     x.grad = mt.ones(2)
     y = (x * x).sum()
     with mt.no_grad():
         CHANGES[change](x)
     line = CHANGES[change].__code__.co_firstlineno
-    with pytest.raises(RuntimeError, match=rf"changed in place at .*_safety.py:{line} \("):
+    where = rf"changed in place by {re.escape(change)} at .*_safety.py:{line} \(version"
+    with pytest.raises(RuntimeError, match=rf"{where}.*; run the forward again after each {change}, or"):
         y.backward()
+
+
+@pytest.mark.parametrize("layer", [lambda x, w: F.linear(x, w), lambda x, w: x @ w.t()])
+def test_a_forward_outside_the_loop_is_named_with_the_step_that_needs_it_again(layer):
+    w, x = leaf(np.ones((3, 2))), leaf(np.ones((4, 2)))
+    optimizer, loss = mt.optim.SGD([w], lr=0.1), layer(x, w).square().sum()
+    said = r"changed in place by SGD.step at .*; run the forward again after each SGD.step, or make"
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match=said):
+        loss.backward(retain_graph=True)
 
 
 def test_what_one_step_hands_to_the_next_is_named_as_a_cure():

@@ -75,7 +75,7 @@ class InPlace:
             else:
                 self._record_view(who, root, result)
         np.copyto(self.array, dtypes.cast(result.array, self.dtype))
-        mark_changed(self.version)
+        mark_changed(self.version, who)
         return self
 
     def _root_to_change(self: Any, who: str) -> Any:
@@ -152,7 +152,7 @@ class InPlace:
         if mode.grad and (root._requires_grad or value.requires_grad):
             return self._change(who, lambda x: ops.setitem(x, value, index=index), value)
         ops.assign(self.array, index, value.array, who)
-        mark_changed(self.version)
+        mark_changed(self.version, who)
         return self
 
     abs_, neg_, exp_, log_, sqrt_, rsqrt_ = _in_place("abs neg exp log sqrt rsqrt")

@@ -59,7 +59,7 @@ def _write(tensor: Tensor, values: Array) -> Tensor:
             f"init: this tensor of shape {tensor.shape} shares read-only memory; give a clone()"
         )
     tensor.array[...] = dtypes.cast(values, tensor.dtype)
-    mark_changed(tensor.version)
+    mark_changed(tensor.version, "nn.init")
     return tensor
 
 

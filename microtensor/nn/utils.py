@@ -63,7 +63,7 @@ def clip_grad_norm_(
             raise RuntimeError(f"clip_grad_norm_: the norm is {norm}; look for the first NaN or inf")
     elif norm > most:
         kernels.scale([g.array for g in gradients], most / (norm + 1e-6))
-        mark_all_changed(g.version for g in gradients)
+        mark_all_changed((g.version for g in gradients), "clip_grad_norm_")
     dtype = gradients[0].dtype if gradients else np.float32
     return engine.make(np.asarray(norm, dtype), None, None)  # type: ignore[no-any-return]
 
@@ -78,7 +78,7 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     most = check_number("clip_grad_value_", "clip_value", clip_value)
     for g in gradients:
         np.clip(g.array, -most, most, out=g.array)
-    mark_all_changed(g.version for g in gradients)
+    mark_all_changed((g.version for g in gradients), "clip_grad_value_")
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

@@ -112,7 +112,7 @@ class Adam(Optimizer):
         for state, step in counts:
             state["step"] = step
         self.state.update(fresh)
-        mark_all_changed(p.version for p, _, _, _ in pending)
+        mark_all_changed((p.version for p, _, _, _ in pending), f"{self._name}.step")
         return True
 
 

@@ -153,7 +153,7 @@ class Optimizer:
             for p, array, g, options in pending:
                 with np.errstate(all="ignore"):  # what is too large becomes inf, as everywhere
                     self._update(array, g, self.state[p], options)
-                mark_changed(p.version)
+                mark_changed(p.version, f"{self._name}.step")
         return loss
 
     def _update_together(self, pending: list[Pending]) -> bool:

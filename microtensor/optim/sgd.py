@@ -104,7 +104,7 @@ class SGD(Optimizer):
             return False
         for p, b in fresh.items():
             self.state[p]["momentum_buffer"] = b
-        mark_all_changed(p.version for p, _, _, _ in pending)
+        mark_all_changed((p.version for p, _, _, _ in pending), f"{self._name}.step")
         return True
 
 
