@@ -140,6 +140,14 @@ def test_float32_is_refused_by_name():
         gradcheck(mt.mul, [double(2), mt.ones(2, requires_grad=True)])
 
 
+def test_samples_of_float32_are_refused_by_the_name_of_their_op(declare):
+    samples = [((np.ones(3, np.float32),), {})]
+    forward = declare("thrice", samples=lambda rng: iter(samples))(lambda x: x * 3)
+    forward.vjp(lambda g: (g * 3,))
+    with pytest.raises(AssertionError, match=r"gradcheck: thrice: input 0 is float32, too coarse"):
+        check_op(forward)
+
+
 def test_randomness_and_nan_are_not_blamed_on_a_vjp():
     x = double(2, 8)
     with pytest.raises(ValueError, match=r"two calls gave two results.*\.eval\(\)"):

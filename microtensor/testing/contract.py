@@ -25,7 +25,7 @@ class _Sample:
     """One call of an op: arrays and scalars as its samples give them, and the same as tensors."""
 
     def __init__(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> None:
-        self.op, self.params = op, params
+        self.op, self.params, self.name = op, params, op.name
         self.args = tuple(np.array(a) if isinstance(a, np.ndarray | np.generic) else a for a in args)
         arrays = {i: a for i, a in enumerate(self.args) if isinstance(a, np.ndarray)}
         self.floats = [i for i, a in arrays.items() if a.dtype.kind == "f"]
@@ -40,7 +40,7 @@ class _Sample:
             made.append(as_leaf(as_tensor(a), wants) if isinstance(a, np.ndarray) else a)
         return made
 
-    def call(self, *args: Any) -> Tensor:
+    def __call__(self, *args: Any) -> Tensor:
         """The op on tensors, with this sample's parameters."""
         y: Tensor = self.op(*args, **self.params)
         return y
@@ -48,7 +48,7 @@ class _Sample:
     def backward(self, args: Sequence[Any], u: Array, only: int | None = None) -> tuple[Array, list[Any]]:
         """Value, and the gradient of ⟨u, y⟩ by every floating input (None where none was asked for)."""
         inputs = self.tensors(args, only)
-        y = self.call(*inputs)
+        y = self(*inputs)
         u = np.array(u, y.dtype)
         u.flags.writeable = y.array.flags.writeable = False  # what a VJP is given is not its own
         if y.requires_grad:
@@ -135,7 +135,7 @@ def _claim_value(sample: _Sample, rng: np.random.Generator) -> None:
     for i, pair in enumerate(zip(own, sample.args, strict=True)):
         a, b = (np.asarray(value).tobytes() for value in pair)
         assert a == b, f"the forward changed input {i}; make a new array"
-    recorded = sample.call(*sample.tensors(only=-1)).array
+    recorded = sample(*sample.tensors(only=-1)).array
     assert np.isfinite(first).all(), "a value is not finite; choose samples inside the op's domain"
     assert first.tobytes() == second.tobytes(), "two calls gave two results"
     # what tensors hold becomes floats, or one dtype, if the op says so: compare with arrays of these dtypes
@@ -166,15 +166,15 @@ def _claim_linear(sample: _Sample, rng: np.random.Generator) -> None:
 def _claim_gradient(sample: _Sample, rng: np.random.Generator) -> None:
     """the gradient equals central differences"""
     if sample.floats:
-        gradcheck(sample.call, sample.tensors(), full=True)
+        gradcheck(sample, sample.tensors(), full=True)
 
 
 def _claim_second_order(sample: _Sample, rng: np.random.Generator) -> None:
     """the second derivative equals central differences of the first"""
     if sample.floats:
-        gradgradcheck(sample.call, sample.tensors())
+        gradgradcheck(sample, sample.tensors())
         for i in sample.floats:
-            gradgradcheck(sample.call, sample.tensors(only=i))
+            gradgradcheck(sample, sample.tensors(only=i))
 
 
 def _claim_each_alone(sample: _Sample, rng: np.random.Generator) -> None:
@@ -191,7 +191,7 @@ def _claim_float32(sample: _Sample, rng: np.random.Generator) -> None:
     u = _cotangent(sample, rng)
     exact, gradients = sample.backward(sample.args, u)
     rounded = [a.astype(np.float32) if i in sample.floats else a for i, a in enumerate(sample.args)]
-    dtype = sample.call(*sample.tensors(rounded)).dtype
+    dtype = sample(*sample.tensors(rounded)).dtype
     right = dtype == sample.params.get("dtype", np.float32) or not sample.floats
     assert right, f"float32 inputs gave {dtype} in the forward; {dtypes.NARROW}"
     y, short = sample.backward(rounded, u)
@@ -206,7 +206,7 @@ def _claim_integers(sample: _Sample, rng: np.random.Generator) -> None:
     """integers give integers or floats of the default dtype, where the op takes them"""
     whole = [a.astype(np.int64) if i in sample.floats else a for i, a in enumerate(sample.args)]
     try:
-        dtype = sample.call(*sample.tensors(whole, only=-1)).dtype
+        dtype = sample(*sample.tensors(whole, only=-1)).dtype
     except Exception:
         return
     right = dtype.kind != "f" or dtype == sample.params.get("dtype", dtypes.default)
@@ -315,7 +315,7 @@ def _check_sabotage(op: Op, samples: Sequence[_Sample]) -> None:
             for sample in samples:
                 if position in sample.floats and not caught:
                     try:
-                        gradcheck(sample.call, sample.tensors(only=position), full=True)
+                        gradcheck(sample, sample.tensors(only=position), full=True)
                     except AssertionError:
                         caught = True
         if not caught:
