@@ -418,11 +418,12 @@ class Browser:
         found = 'return document.querySelector(`.picture:not([hidden]) [id$="-${arguments[0]}"]`)'
         return self.js(found, id)
 
-    def point(self, id: str) -> None:
+    def point(self, id: str, click: bool = False) -> None:
         from selenium.webdriver import ActionChains
 
         moved = ActionChains(self.driver, duration=0).move_to_element(self.element(id))
-        moved.move_by_offset(1, 0).perform()  # where the mouse is already, it would rest
+        moved.move_by_offset(1, 0)  # where the mouse is already, it would rest
+        (moved.click() if click else moved).perform()
 
     def classes(self, word: str) -> set[str]:
         """Ids of what has the class, in the picture that is shown."""
@@ -600,6 +601,70 @@ def test_every_step_of_the_slider_tells_the_engines_gradients(browser: Browser) 
     browser.press("\ue00c")  # Escape
     assert browser.panel().startswith("How to explore")
     assert browser.classes("now") == browser.classes("done") == set()
+
+
+INSIDE = """const [id, around] = arguments, outer = document.querySelector(around).getBoundingClientRect();
+    const inner = (prepare(now).elements.get(id) ?? document.querySelector(id)).getBoundingClientRect();
+    return inner.top >= outer.top && inner.left >= outer.left
+      && inner.bottom <= outer.bottom && inner.right <= outer.right"""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_step_shows_what_arrives_and_where(browser: Browser, size: tuple[int, int]) -> None:
+    browser.open("layer", size=size, motion="reduce")
+    for step in (10, 1, 10):
+        browser.js("take(arguments[0])", step)
+    browser.settle()
+    for node in ("node-X", "node-linQ"):
+        assert browser.js(INSIDE, node, "#graph"), node
+    assert browser.js(INSIDE, "#panel .gradient", "#panel")
+    browser.js("at('graph').scrollTo(0, 1e4)")
+    browser.point("node-Y")
+    assert browser.js(INSIDE, "node-Y", "#graph"), "what the mouse points at stays under it"
+
+
+def test_escape_and_a_click_beside_the_nodes_let_go_of_one_and_keep_the_step(browser: Browser) -> None:
+    browser.open("layer")
+    browser.js("take(3)")
+    for let_go in ("escape", "beside"):
+        browser.point("node-X", click=True)
+        browser.point("cluster_attention")
+        browser.js("hover(null)")
+        assert browser.classes("self") == {"node-X"}  # it stays when the mouse has gone
+        if let_go == "escape":
+            browser.press("\ue00c")
+        else:
+            browser.js("document.getElementById('graph').click()")
+        assert browser.classes("self") == set()
+        assert browser.panel().startswith("Step 3 of ")
+    browser.press("\ue00c")
+    assert browser.panel().startswith("How to explore")
+
+
+def test_a_button_that_can_do_no_more_hands_the_focus_over(browser: Browser) -> None:
+    browser.open("layer")
+    for button, key, then in (
+        ("close-all", "\ue007", "open-all"),
+        ("open-all", "\ue007", "close-all"),
+        ("on", "\ue007", "on"),
+        ("back", "\ue007", "step"),
+    ):
+        browser.js("at(arguments[0]).focus()", button)
+        browser.press(key)
+        assert browser.js("return document.activeElement.id") == then
+
+
+def test_the_panel_writes_mathematics_and_says_why_a_gradient_is_zero(browser: Browser) -> None:
+    browser.open("tape")
+    browser.js("take(10)")
+    assert "gradient of Q = splith(X WQ + bQ)" in browser.panel().replace("\n", "")
+    browser.js("prepare(now).elements.get('vjp-linQ').focus()")
+    assert browser.panel().replace("\n", "").startswith("gradient of Q = splith(X WQ + bQ)")
+    browser.open("layer")
+    browser.js("prepare(now).elements.get('node-W_K+b_K').focus()")
+    assert "= 0: softmax ignores a number that is added to a whole row of scores" in browser.panel()
+    browser.js("prepare(now).elements.get('node-W_Q+b_Q').focus()")
+    assert "= 0" not in browser.panel()
 
 
 def test_all_of_it_is_reached_by_keys_alone(browser: Browser) -> None:

@@ -86,6 +86,7 @@ class _Describer:
         self.painter, self.state = painter, state
         self.names, self.flow, self.folded = painter.names, painter.flow, painter.folded
         self.gradient_of = {row[0]: row[-1] for row in rows}  # level tape: where a box's gradient is drawn
+        self.back = {gradient: box for box, gradient in self.gradient_of.items()}
         self.groups: dict[Box, list[Group]] = {}
         for group, (box, _) in painter.of.items():
             self.groups.setdefault(box, []).append(group)
@@ -123,6 +124,8 @@ class _Describer:
         said["facts"] = [fact for fact in facts if not fact.startswith("gradient: ")]
         if words[0] in ("vjp", "grad"):
             said["formulas"] = box.lines
+        if words[0] == "vjp":
+            said["equation"] = f"gradient of {self.names.line(self.groups[self.back[box]][0], html=True)}"
         if box in self.gradient_of:
             said["gradient"] = self.gradient_of[box].id
         if words[0] == "op":
@@ -136,8 +139,8 @@ class _Describer:
                     "unit": unit.key,
                     "to": self.state.folds.goes(self.state, unit.key),
                 }
-        if box.found:
-            said["found"] = symbols.untagged(box.found)
+        nodes = [node for group in groups for node in group.members]
+        said["found"] = [f.text for f in self.painter.found if f.node in nodes]
         return said
 
     def _tensor(self, node: Node) -> Data:

@@ -101,8 +101,13 @@ function enliven(data, item) {
   const kind = item.kind ?? "frame", { label } = item;
   shown.setAttribute("aria-label", label.includes(` ${kind} `) ? label : `${kind}: ${label}`);
   if (folds) shown.setAttribute("aria-expanded", String(item.open ?? false));
-  shown.addEventListener("focus", () => { rove(data, item); pinned = item; hover(null); });
-  shown.addEventListener("click", () => (folds ? go(item.to, item.unit) : shown.focus({ preventScroll: true })));
+  const pin = () => { rove(data, item); pinned = item; hover(null); };
+  shown.addEventListener("focus", pin);
+  shown.addEventListener("click", () => {
+    if (folds) return go(item.to, item.unit);
+    shown.focus({ preventScroll: true });
+    pin();
+  });
   shown.addEventListener("keydown", (event) => key(event, data, item));
 }
 
@@ -136,7 +141,29 @@ function itemAt(target) {
 
 function rove(data, item) {
   for (const other of data.items) other.element.setAttribute("tabindex", other === item ? "0" : "-1");
-  item.element.scrollIntoView({ block: "nearest", inline: "nearest" });
+  reveal(item.element);
+}
+
+/** Scrolls as little as shows the first with some room around it, and with it those of the others that fit. */
+function reveal(first, ...others) {
+  const graph = at("graph"), view = graph.getBoundingClientRect(), room = 12;
+  const across = [view.left + room, view.left + graph.clientWidth - room];
+  const down = [view.top + room, view.top + graph.clientHeight - room];
+  const box = (shown) => shown.getBoundingClientRect();
+  let { left, right, top, bottom } = box(first);
+  for (const other of others.map(box)) {
+    const wide = [Math.min(left, other.left), Math.max(right, other.right)];
+    const high = [Math.min(top, other.top), Math.max(bottom, other.bottom)];
+    if (fits(wide, across) && fits(high, down)) [left, right, top, bottom] = [...wide, ...high];
+  }
+  graph.scrollBy(shift([left, right], across), shift([top, bottom], down));
+}
+
+const fits = ([start, end], [from, to]) => end - start <= to - from;
+
+function shift([start, end], [from, to]) {
+  if (start < from || !fits([start, end], [from, to])) return start - from;
+  return Math.max(0, end - to);
 }
 
 /** Another fold state; the focus goes to what was folded or unfolded, the slider stays at the same call. */
@@ -148,8 +175,8 @@ function go(number, unit) {
   pictures.forEach((picture, i) => { picture.hidden = i !== now; });
   step = 1 + data.steps.findLastIndex((each) => each.call <= call);
   document.querySelector("[role=toolbar]").hidden = states.length === 1;
-  at("open-all").disabled = now === 0;
-  at("close-all").disabled = now === data.closed;
+  able(at("close-all"), now !== data.closed, at("open-all"));
+  able(at("open-all"), now !== 0, at("close-all"));
   slider.max = data.steps.length;
   show();
   const same = data.items.find((item) => unit !== undefined && item.unit === unit);
@@ -213,8 +240,17 @@ function show() {
   slider.value = step;
   slider.setAttribute("aria-valuetext", step ? told(data) : "no step");
   at("count").textContent = step ? `step ${step} of ${data.steps.length}` : `${data.steps.length} steps`;
-  at("back").disabled = step === 0;
-  at("on").disabled = step === data.steps.length;
+  able(at("back"), step > 0, slider);
+  able(at("on"), step < data.steps.length, slider);
+}
+
+/** A button that can do no more hands its focus over, which would be lost. */
+function able(button, can, other) {
+  const lost = !can && document.activeElement === button;
+  button.disabled = !can;
+  if (!lost) return;
+  other.disabled = false;
+  other.focus();
 }
 
 /** Classes and badges of the current step: where the walk is, and which gradients are there, all or in part. */
@@ -231,7 +267,6 @@ function walk(data) {
     }
   });
   for (const arrival of sums.values()) badge(data, arrival);
-  data.elements.get(data.steps[step - 1].node)?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 function badge(data, arrival) {
@@ -266,7 +301,7 @@ function about(data, node, found) {
   return [
     element("h2", {}, ...(node.equation ? [rich(node.equation)] : names.length ? names : [node.label])),
     line(kind, "kind"),
-    ...(node.found ? [line(node.found, "found")] : []),
+    ...node.found.map((text) => line(rich(text), "found")),
     ...node.tensors.flatMap((tensor) => aboutTensor(tensor, node.shares)),
     ...section("gradient, by the vector-Jacobian product", ...formulas),
     ...section("more", ...node.facts.map((fact) => line(fact, ""))),
@@ -347,8 +382,8 @@ function aboutStep(data) {
     element("h2", {}, `Step ${step} of ${data.steps.length}`),
     line(start ? "backward begins" : `backward of ${each.ops.join(", ")}${each.module ? ` in ${each.module}` : ""}`, "kind"),
     line(what ?? ""),
-    ...section("by the formulas", ...(start ? [] : node?.formulas ?? []).map((text) => line(rich(text)))),
     ...section("arrives", ...(each.arrivals.length ? [element("ul", { class: "gradient" }, ...each.arrivals.map(arrived))] : [])),
+    ...section("by the formulas", ...(start ? [] : node?.formulas ?? []).map((text) => line(rich(text)))),
     ...(start ? [] : [line(`${many(calls, "call")} of a vector-Jacobian product, the last is number ${each.call}`, "kind")]),
   ];
 }
@@ -359,7 +394,7 @@ function help(data) {
     ["Click", data.frames.length || data.folded.length ? " a frame, or press Enter: it folds; a folded one unfolds."
       : " a node to keep it."],
     ["Slide", " below, or use the arrow keys there: the backward, in the engine's order."],
-    ["Escape", " clears."],
+    ["Escape", " clears: first the node, then the steps."],
   ];
   return [element("h2", {}, "How to explore"), ...lines.map(([word, text]) => {
     return element("p", {}, element("b", {}, word), text);
@@ -370,16 +405,26 @@ function help(data) {
 
 function take(number) {
   step = Math.max(0, Math.min(states[now].steps.length, number));
+  clear();
+  if (!step) return;
+  const { steps, elements } = states[now], { node, arrivals } = steps[step - 1];
+  reveal(...[node, ...arrivals.map((arrival) => arrival.to)].map((id) => elements.get(id)));
+}
+
+function clear() {
   hovered = pinned = null;
   show();
 }
 
 slider.addEventListener("input", () => take(Number(slider.value)));
+at("graph").addEventListener("click", (event) => { if (!event.target.closest("[role=button]")) clear(); });
 at("back").addEventListener("click", () => take(step - 1));
 at("on").addEventListener("click", () => take(step + 1));
 at("close-all").addEventListener("click", () => go(states[now].closed));
 at("open-all").addEventListener("click", () => go(0));
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") take(0);
+  if (event.key !== "Escape") return;
+  if (hovered ?? pinned) clear();
+  else take(0);
 });
 go(0);
