@@ -618,6 +618,8 @@ def test_a_step_shows_what_arrives_and_where(browser: Browser, size: tuple[int, 
     for node in ("node-X", "node-linQ"):
         assert browser.js(INSIDE, node, "#graph"), node
     assert browser.js(INSIDE, "#panel .gradient", "#panel")
+    browser.js("prepare(now).elements.get('node-softmax').focus()")
+    assert browser.js(INSIDE, "#panel .line", "#panel"), "its gradient formula"
     browser.js("at('graph').scrollTo(0, 1e4)")
     browser.point("node-Y")
     assert browser.js(INSIDE, "node-Y", "#graph"), "what the mouse points at stays under it"

@@ -302,8 +302,8 @@ function about(data, node, found) {
     element("h2", {}, ...(node.equation ? [rich(node.equation)] : names.length ? names : [node.label])),
     line(kind, "kind"),
     ...node.found.map((text) => line(rich(text), "found")),
-    ...node.tensors.flatMap((tensor) => aboutTensor(tensor, node.shares)),
     ...section("gradient, by the vector-Jacobian product", ...formulas),
+    ...node.tensors.flatMap((tensor) => aboutTensor(tensor, node.shares)),
     ...section("more", ...node.facts.map((fact) => line(fact, ""))),
     ...(ways.length ? section("paths", element("ul", {}, ...ways)) : []),
   ];
