@@ -8,7 +8,7 @@ because heads of layer 1 told each token which one stood before it.
 """
 
 import numpy as np
-from lesson import COLOURS, arguments, new_figure, run, save
+from lesson import COLOURS, arguments, legend, new_figure, run, save
 
 import microtensor as mt
 from microtensor import nn, optim, train, viz
@@ -89,7 +89,7 @@ def main() -> None:
         points = [(record["step"], record[name]) for record in history if name in record]
         axes.plot(*zip(*points, strict=True), color=colour, marker=marker, label=f"{name} half")
     axes.set(title="what was said becomes known", xlabel="step", ylabel="loss (nats)", ylim=(0, 4.2))
-    axes.legend()
+    legend(axes)
     save(figure, options.out / "loss")
     if not options.smoke and induction.max() < 0.5:
         raise SystemExit("no head of layer 2 looks to what followed the present token before")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from lesson import arguments, run
+from lesson import arguments, legend, run
 from numpy.typing import NDArray
 
 import microtensor as mt
@@ -64,11 +64,11 @@ def score_variance() -> Result:
 
     def draw(axes: Any) -> None:
         axes.loglog(WIDTHS, plain, "o-", label="q·k")
-        axes.loglog(WIDTHS, scaled, "o-", label="q·k/√d_k")
-        axes.loglog(WIDTHS, WIDTHS, ":", color="grey", label="d_k")
+        axes.loglog(WIDTHS, scaled, "s-", label="q·k/√d_k")
+        axes.loglog(WIDTHS, WIDTHS, ":", color="black", label="d_k")
         axes.set_xlabel("d_k")
         axes.set_ylabel("variance of a score")
-        axes.legend()
+        legend(axes)
 
     return Result({"d_k": WIDTHS, "variance": plain, "variance / d_k, scaled": scaled}, draw)
 
@@ -91,11 +91,12 @@ def saturation() -> Result:
             gradient[name].append(S.grad.norm(dim=-1).mean().item())
 
     def draw(axes: Any) -> None:
-        for name in entropy:
-            (line,) = axes.loglog(WIDTHS, gradient[name], "o-", label=f"gradient, {name}")
-            axes.loglog(WIDTHS, entropy[name], "s:", color=line.get_color(), label=f"entropy, {name}")
+        for name, mark in zip(entropy, "os", strict=True):
+            (line,) = axes.loglog(WIDTHS, gradient[name], f"{mark}-", label=f"gradient, {name}")
+            axes.loglog(WIDTHS, entropy[name], f"{mark}:", color=line.get_color(), label=f"entropy, {name}")
         axes.set_xlabel("d_k")
-        axes.legend()
+        axes.set_ylabel("length of the gradient; entropy (nats)")
+        legend(axes)
 
     numbers: dict[str, Any] = {"d_k": WIDTHS}
     for name in entropy:
@@ -119,8 +120,8 @@ def convex_combinations() -> Result:
             axes.fill(*np.transpose(corners), color="0.9", label=None if i else "convex hull")
         axes.plot(*V.numpy().T, "s", label="values")
         axes.plot(*y.numpy().T, ".", label="outputs")
-        axes.set_aspect("equal")
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        axes.set(aspect="equal", xlabel="dimension 1", ylabel="dimension 2")
+        legend(axes)
 
     numbers = {
         "smallest weight": A.amin().item(),
@@ -140,6 +141,7 @@ def key_bias() -> Result:
     lengths = {name[0]: p.grad.norm().item() for name, p in layer.named_parameters() if name.endswith("bias")}
 
     def draw(axes: Any) -> None:
+        axes.set_xlabel("bias")
         axes.bar([f"b_{name.upper()}" for name in lengths], list(lengths.values()))
         axes.set_ylabel("length of the gradient")
 
@@ -177,7 +179,7 @@ def causal_attention() -> Result:
     ahead = np.triu(np.ones((T, T), bool), 1)
 
     def draw(axes: Any) -> None:
-        axes.imshow(lengths, cmap="Purples")
+        axes.figure.colorbar(axes.imshow(lengths, cmap="Purples"), label="length of ∂y_t/∂x_s")
         axes.set_xlabel("input s")
         axes.set_ylabel("output t")
 
@@ -205,10 +207,10 @@ def equivariance() -> Result:
 
     def draw(axes: Any) -> None:
         axes.semilogy(np.maximum(without, 1e-17), "o", label="without positions")
-        axes.semilogy(with_places, "o", label="with positions")
+        axes.semilogy(with_places, "s", label="with positions")
         axes.set_xlabel("token")
         axes.set_ylabel("deviation")
-        axes.legend()
+        legend(axes)
 
     fixed = (order == mt.arange(T)).sum().item()
     return Result(
@@ -236,7 +238,7 @@ def relative_offset(k: int = 7, d_model: int = 8) -> Result:
         rotation[i : i + 2, i : i + 2] = [[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]]
 
     def draw(axes: Any) -> None:
-        axes.imshow(M, cmap="RdBu", vmin=-1, vmax=1)
+        axes.figure.colorbar(axes.imshow(M, cmap="gray", vmin=-1, vmax=1), label="entry of the matrix")
         axes.set_xlabel("dimension of PE(p)")
         axes.set_ylabel(f"dimension of PE(p + {k})")
 

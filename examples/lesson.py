@@ -10,7 +10,7 @@ from typing import Any
 
 from ending import run
 
-__all__ = ["COLOURS", "arguments", "checked", "new_figure", "run", "save"]
+__all__ = ["COLOURS", "arguments", "checked", "legend", "new_figure", "run", "save"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # Okabe & Ito 2008: told apart by all eyes
 STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
@@ -51,6 +51,11 @@ def new_figure(columns: int = 1, rows: int = 1, *, width: float = 6.0, height: f
     rcParams.update(STYLE)
     figure = Figure((width * columns, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns)
+
+
+def legend(axes: Any) -> None:
+    """What each mark means, beside the axes, where it covers none."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def save(figure: Any, path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lesson import COLOURS, arguments, new_figure, run, save
+from lesson import COLOURS, arguments, legend, new_figure, run, save
 
 import microtensor as mt
 from microtensor import nn, optim, train
@@ -43,7 +43,7 @@ def plot(model: nn.Module, x: mt.Tensor, arm: mt.Tensor, title: str, path: Path)
         p = model(mt.from_numpy(places)).softmax(1).numpy()  # (90000, 3)
     colours = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS[:ARMS]])
     shade = 1 - 0.55 * p[..., None] * (1 - colours)  # (90000, 3, 3): each arm's colour on white
-    figure, axes = new_figure(width=5.2, height=5.0)
+    figure, axes = new_figure(width=6.2, height=5.0)
     axes.imshow(shade.prod(1).reshape(300, 300, 3), origin="lower", extent=(-1.15, 1.15) * 2)
     axes.contour(side, side, p.argmax(1).reshape(300, 300), levels=[0.5, 1.5], colors="white", linewidths=1.2)
     for k in range(ARMS):
@@ -51,7 +51,7 @@ def plot(model: nn.Module, x: mt.Tensor, arm: mt.Tensor, title: str, path: Path)
         axes.scatter(*shown, c=COLOURS[k], marker=MARKERS[k], s=16, linewidths=0.4, edgecolors="white",
                      label=f"arm {k + 1}")  # fmt: skip
     axes.set(title=title, xlabel="x₁", ylabel="x₂", aspect="equal")
-    axes.legend(loc="upper right", framealpha=0.9)
+    legend(axes)
     axes.grid(False)
     save(figure, path)
 

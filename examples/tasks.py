@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from lesson import COLOURS, arguments, new_figure, run, save
+from lesson import COLOURS, arguments, legend, new_figure, run, save
 
 import microtensor as mt
 import microtensor.nn.functional as F
@@ -168,7 +168,7 @@ def plot(results: dict[str, Result], path: Path) -> None:
     left.set(title="loss of each training batch", xlabel="step", ylabel="cross entropy (nats)", yscale="log")
     right.set(title="held-out items without a mistake", xlabel="step", ylabel="exact match (%)")
     right.set_ylim(-3, 103)
-    right.legend(loc="lower right")
+    legend(right)
     save(figure, path)
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from numbers import Real
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = ["plot_history"]
 
 FORMATS = ("png", "svg", "pdf")
 LARGEST = 1e300
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # told apart by all eyes: Okabe & Ito 2008
 
 
 def plot_history(history: Path | Iterable[Mapping[str, Any]], path: Path) -> None:
@@ -44,14 +46,17 @@ def plot_history(history: Path | Iterable[Mapping[str, Any]], path: Path) -> Non
         ) from error
     drawn = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "microtensor"}):  # the same log, the same file
-        figure = Figure(figsize=(7, 1 + 2 * len(panels)), layout="constrained")
+        figure = Figure((7, 1 + 2 * len(panels) + 0.22 * sum(map(len, panels))), layout="constrained")
         every = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
         for axes, names in zip(every, panels, strict=True):
+            # told apart not by colour alone
+            axes.set_prop_cycle(color=4 * COLOURS, linestyle=5 * ("-", "--", "-.", ":"))
             for name in names:
                 points = [(float(r["step"]), float(r[name])) for r in records if _is_number(r.get(name))]
                 axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 40 else None)
             axes.grid(alpha=0.3)
-            legend = axes.legend(axes.lines, ["?"] * len(names))  # it would leave out names that begin with _
+            # "?", as it would leave out names that begin with _; above the axes, where it covers no curve
+            legend = axes.legend(axes.lines, ["?"] * len(names), loc="lower left", bbox_to_anchor=(0, 1))
             for text, name in zip(legend.get_texts(), names, strict=True):
                 text.set(text=_printable(str(name)), parse_math=False)
         every[0].set_ylabel("loss" if "loss" in str(panels[0][0]) else "")
@@ -67,10 +72,8 @@ def _read(log: Path) -> list[Any]:
     records = []
     with open(path, "rb") as file:
         for line in file:
-            try:
+            with suppress(ValueError, RecursionError):  # cut off by a kill
                 records.append(json.loads(line.decode()))
-            except (ValueError, RecursionError):  # cut off by a kill
-                continue
     return records
 
 
@@ -96,10 +99,9 @@ def _panels(records: list[Mapping[str, Any]]) -> list[list[str]]:
 
 def _is_number(value: Any) -> bool:
     """Whether it can be drawn: NumPy's are numbers, too; beyond LARGEST the scale of an axis overflows."""
-    try:
+    with suppress(OverflowError):  # an integer of hundreds of digits
         return isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) <= LARGEST
-    except OverflowError:  # an integer of hundreds of digits
-        return False
+    return False
 
 
 def _printable(name: str) -> str:
