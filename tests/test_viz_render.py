@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import shlex
+import struct
 import subprocess
 import sys
 import threading
@@ -238,6 +239,17 @@ def test_svg_is_well_formed_and_says_what_it_is(drawing: viz.Drawing) -> None:
     assert not text.startswith("<?xml")
     assert drawing.svg(standalone=True).startswith("<?xml")
     assert drawing._repr_svg_() == text
+
+
+def test_every_renderer_finds_the_size_of_an_svg_in_pixels(drawing: viz.Drawing) -> None:
+    """Points are 4/3 pixels, or none at all: resvg-py by itself refuses them."""
+    root = ET.fromstring(drawing.svg())
+    box = [float(number) for number in root.get("viewBox", "").split()]
+    size = [float(root.get(side, "")) for side in ("width", "height")]  # no unit
+    assert size == pytest.approx([4 / 3 * side for side in box[2:]], abs=0.01)
+    resvg = pytest.importorskip("resvg_py")
+    png = bytes(resvg.svg_to_bytes(svg_string=drawing.svg()))
+    assert struct.unpack(">II", png[16:24]) == pytest.approx(size, abs=1)
 
 
 def test_svg_text_is_one_element_per_line_with_its_length(drawing: viz.Drawing) -> None:

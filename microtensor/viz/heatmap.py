@@ -29,6 +29,7 @@ PAGE = 74.0  # letters that are as wide as 170 mm when they are printed 6.5 poin
 LONGEST_TOKEN = 16  # characters of a label
 MOST_CELLS = 40_000
 FAINTEST = 0.005  # weight that is drawn
+OURS = "DejaVu Sans"  # the family of our fonts
 VISIBLE = {" ": "·", "\n": "¶", "\t": "→"}
 
 
@@ -162,9 +163,7 @@ def _png(text: str) -> bytes:
             'attention: a .png needs resvg-py; pip install "microtensor[viz]", or save the .svg'
         ) from None
     fonts = str(Path(__file__).with_name("fonts"))
-    return bytes(
-        resvg.svg_to_bytes(svg_string=text, zoom=2, font_dirs=[fonts], sans_serif_family="DejaVu Sans")
-    )
+    return bytes(resvg.svg_to_bytes(svg_string=text, zoom=2, font_dirs=[fonts], sans_serif_family=OURS))
 
 
 class _Writer:

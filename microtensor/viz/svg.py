@@ -31,8 +31,9 @@ def finish(text: str, layout: dict[str, Any], *, dot: str, theme: str, about: li
     for parent in list(root.iter()):
         _join_runs(parent, widths)
     root.set("font-family", FONT)  # here, not at every text: a sixth of the file
-    graph = next((e for e in root if _tag(e) == "g"), root)
-    name = next((e.text for e in graph if _tag(e) == "title"), None) or "graph"
+    for side in ("width", "height"):  # in pixels: renderers differ about points
+        root.set(side, f"{float(root.get(side, '0pt').removesuffix('pt')) * 4 / 3:.2f}")
+    name = root.findtext(f"{{{SVG}}}g/{{{SVG}}}title") or "graph"
     _own_ids(root, scope)
     dress(root, scope, theme, name.replace("_", ", level "), "; ".join(about))
     return ET.tostring(root, encoding="unicode")

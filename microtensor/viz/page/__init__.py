@@ -80,6 +80,6 @@ def _picture(drawing: Drawing) -> str:
                 parent.attrib.pop(f"{{{XLINK}}}{name}", None)
     root.set("role", "application")
     root.set("aria-label", "graph: arrow keys walk along it, Enter folds and unfolds")
-    root.set("style", f"--wide:{root.attrib.pop('width')}")
+    root.set("style", f"--wide:{root.attrib.pop('width')}px")
     root.attrib.pop("height")
     return ET.tostring(root, encoding="unicode")
