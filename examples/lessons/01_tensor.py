@@ -27,12 +27,14 @@ print(y)
 print(mt.tape(y))
 
 # %% [markdown]
-# That is the *tape*: one **entry** for each operation, in the order in which they ran. `y` holds no more than
-# a pointer to the newest entry, `y.grad_fn`; an entry points to the entries of its inputs, and the oldest one
-# to `x` itself. No entry points forward, so a graph whose result nobody holds any more is freed with it.
+# That is the *tape*: one **entry** for each operation, in the order in which they ran. Beside its number `y`
+# holds no more than a pointer to the newest entry, `y.grad_fn`; an entry points to the entries of its inputs,
+# and the oldest one to `x` itself (x1 in the table). No entry points forward, so a graph whose result
+# nobody holds any more is freed with it.
 #
-# The column *kept* is what stays alive for backward. The derivative of $e^z$ is $e^z$, so `exp` keeps its
-# result, three numbers of 4 bytes. `mul` keeps its two factors, which costs no memory: `x` is alive anyway.
+# The column *cost* counts FLOP, operations on floating-point numbers. The column *kept* is what stays alive
+# for backward. The derivative of $e^z$ is $e^z$, so `exp` keeps its result, three numbers of 4 bytes. `mul`
+# keeps its two factors, which costs no memory: `x` is alive anyway.
 # `sum` keeps the shape of what came in, and no array.
 
 # %%

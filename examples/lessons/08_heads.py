@@ -53,11 +53,11 @@ def at_once(X, mask=None, split=lambda Y: Y.reshape(B, T, h, d_k).transpose(1, 2
     return heads.transpose(1, 2).reshape(B, T, C) @ W_O
 
 
-cotangent, gradients, flop = mt.randn(B, T, C), {}, {}
+g, gradients, flop = mt.randn(B, T, C), {}, {}
 for f in (one_by_one, at_once):
     y = f(X)
     print(f"{f.__name__:10} {str(mt.tape(y)).splitlines()[-1]}")
-    gradients[f] = mt.autograd.grad(y, weights, cotangent)
+    gradients[f] = mt.autograd.grad(y, weights, g)
 mt.testing.assert_close(at_once(X), one_by_one(X))
 mt.testing.assert_close(gradients[at_once], gradients[one_by_one])
 

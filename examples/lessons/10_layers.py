@@ -21,7 +21,8 @@ smoke = os.environ.get("LESSON_SMOKE") == "1" or "--smoke" in sys.argv
 
 # %% [markdown]
 # Each sub-layer $f$ *adds* to what came in (the residual), and LayerNorm gives each token's vector mean 0 and
-# variance 1 again. An encoder layer has two, a decoder layer one more, which looks into the encoder's output:
+# variance 1 again (times a weight, plus a bias, which are learned: 1 and 0 at first). An encoder layer has
+# two, a decoder layer one more, which looks into the encoder's output:
 # $$z = \mathrm{LayerNorm}(x + \mathrm{MultiHead}(x)), \qquad
 # \mathrm{out} = \mathrm{LayerNorm}(z + \mathrm{FFN}(z)).$$
 

@@ -58,7 +58,7 @@ def loss_of(model, batch):
 
 # %% [markdown]
 # Each step: forward, loss, `backward()`, and Adam moves each weight against its gradients, averaged and
-# scaled. The learning rate rises for 100 steps (lesson 10 says why) and then falls to 0 in a straight line.
+# scaled. The learning rate rises at first (lesson 10 says why) and then falls to 0 in a straight line.
 
 # %%
 optimizer = optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98), eps=1e-9)
