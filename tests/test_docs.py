@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,31 @@ def test_no_page_asks_the_network_for_anything(site):
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="([^"]*)"|<link[^>]* href="([^"]*)"', text)
         assert not [a + b for a, b in loaded if re.match(r"(https?:)?//", a + b)], page
+
+
+def test_every_link_of_the_site_leads_somewhere(site):
+    lost = set()
+    for page in site.rglob("*.html"):
+        for link in re.findall(r' (?:href|src)="([^"]*)"', page.read_text(encoding="utf-8")):
+            path, _, place = unescape(link).partition("#")
+            file = page.parent / path.partition("?")[0] if path else page
+            if not re.match(r"\w+:", link) and (
+                not file.exists()
+                or (
+                    place
+                    and file.suffix == ".html"
+                    and f'id="{place}"' not in file.read_text(encoding="utf-8")
+                )
+            ):
+                lost.add((page.name, link))
+    assert lost == set()
+
+
+def test_the_gallery_of_the_site_shows_every_picture_and_the_guide_leads_to_it(site):
+    pictures = {path.name for path in (ROOT / "examples" / "gallery").glob("*.svg")}
+    shown = (site / "gallery.html").read_text(encoding="utf-8")
+    assert pictures - set(re.findall(r'<img [^>]*src="_images/([^"]+)"', shown)) == set()
+    assert 'href="gallery.html"' in (site / "guide.html").read_text(encoding="utf-8").split("<article")[1]
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name)

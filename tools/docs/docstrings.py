@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import os
 import re
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -23,7 +24,9 @@ from sphinx.util.nodes import make_refnode
 import microtensor
 from microtensor.functions import METHODS
 
-README = Path(microtensor.__file__).resolve().parents[1] / "README.md"
+DOCS = Path(__file__).resolve().parent
+PAGES = {"guide": DOCS.parents[1] / "README.md", "gallery": DOCS.parents[1] / "examples/gallery/README.md"}
+LINK = re.compile(r"\]\((?!https?:|#)([^)]+)\)")
 SECTION = re.compile(r"(Shapes|Initial values|Raises|Returns|Warns|Source): +(.*)")
 ARGUMENTS = re.compile(r"([a-z_]\w*(?:, [a-z_]\w*)*): +(.*)")
 SPECIAL = re.compile(r"([\\*_|<>\[\]])")
@@ -120,12 +123,25 @@ def has_docstring(module: Any, name: str) -> bool:
     return callable(thing) and ours
 
 
-def read_guide(app: Sphinx, docname: str, source: list[str]) -> None:
-    """The guide is README, its links as seen from here; files that are no pages are to be downloaded."""
-    if docname == "guide":
-        app.env.note_dependency(str(README))
-        text = README.read_text(encoding="utf-8").replace("](tools/docs/", "](")
-        source[0] = re.sub(r"\]\((?=examples/|tests/)", "](../../", text)
+def read_page(app: Sphinx, docname: str, source: list[str]) -> None:
+    """The guide and the gallery are README files; what they link to is a page here, or to be downloaded."""
+    if (file := PAGES.get(docname)) is not None:
+        app.env.note_dependency(str(file))
+        pages = {str(path): f"{name}.md" for name, path in PAGES.items()}
+
+        def from_here(link: re.Match[str]) -> str:
+            target = os.path.normpath(file.parent / link[1])
+            return f"]({pages.get(target) or Path(os.path.relpath(target, DOCS)).as_posix()})"
+
+        source[0] = LINK.sub(from_here, file.read_text(encoding="utf-8"))
+
+
+def forget_sourceless(app: Sphinx) -> list[Any]:
+    """Python's own modules have no page of source, and shall not be listed among those that have one."""
+    modules: dict[str, Any] = getattr(app.env, "_viewcode_modules", {})
+    for name in [name for name, source in modules.items() if not source]:
+        del modules[name]
+    return []
 
 
 def mend(app: Sphinx, doctree: nodes.document) -> None:
@@ -170,7 +186,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("public", Public)
     app.connect("autodoc-process-docstring", process_docstring)
     app.connect("autodoc-process-signature", process_signature)
-    app.connect("source-read", read_guide)
+    app.connect("source-read", read_page)
+    app.connect("html-collect-pages", forget_sourceless, priority=100)  # before viewcode's
     app.connect("doctree-read", mend)
     app.connect("doctree-resolved", link_code)
     return {"version": microtensor.__version__, "parallel_read_safe": True, "parallel_write_safe": True}
