@@ -99,6 +99,8 @@ def tape(y: Any, *inputs: Any, grads: bool = False) -> Tape:
             f"tape: this tensor of shape {y.shape} was not recorded: nothing requires a gradient, or no_grad "
             f"was on; set requires_grad=True before the forward"
         )
+    if module is not None and not hasattr(module, "named_parameters"):
+        raise TypeError(f"tape: {type(module).__name__} is no module; give the model that made the tensor")
     entries = reachable(y.grad_fn)
     names = _Names(entries, module)
     norms = _norms(y, entries, names) if grads else {}

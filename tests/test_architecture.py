@@ -43,6 +43,7 @@ LEVELS = {
     "microtensor.functions": 6,
     "microtensor": 7,  # the public names; who imports them stands above
     "microtensor.nn": 8,
+    "microtensor.nn.annotations": 6,  # looks at arguments; knows nothing of layers
     "microtensor.optim": 8,
     "microtensor.data": 8,
     "microtensor.testing": 8,

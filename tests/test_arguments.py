@@ -147,9 +147,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "lr": (lambda: mt.optim.SGD([X], lr="a"), TypeError, "SGD.lr: 'a' is no number"),
     "clip": (lambda: clip_grad_norm_([X], "a"), TypeError, "clip_grad_norm_: max_norm is 'a'"),
     "clip, parameters": (lambda: clip_grad_norm_([3], 1.0), TypeError, "clip_grad_norm_: parameter 0 is int"),
-    "init": (lambda: nn.init.normal_(3), TypeError, "normal_: tensor is int"),
+    "init": (lambda: nn.init.normal_(3), TypeError, "normal_: tensor is 3"),
     "init, number": (lambda: nn.init.constant_(X, [1.0]), TypeError, r"constant_: val is \[1.0\]"),
-    "init, order": (lambda: nn.init.uniform_(X, 3, 1), ValueError, "uniform_: from 3.0 to 1.0"),
+    "init, order": (lambda: nn.init.uniform_(X, 3, 1), ValueError, "uniform_: from 3 to 1"),
     "vectors": (lambda: X @ mt.ones(4), ValueError, r"matmul: shapes \(3,\) and \(4,\) do not fit"),
     "type": (lambda: X.type("foo"), TypeError, "type: there is no foo here"),
     "tensor": (
@@ -309,3 +309,111 @@ def test_dim_and_axis_together_are_refused():
     for call in (lambda: X.sum(dim=0, axis=0), lambda: mt.cat([X, X], dim=0, axis=0)):
         with pytest.raises(TypeError, match=r"unexpected keyword argument 'axis'"):
             call()
+
+
+# --- every constructor and method of the other rooms, given what its annotation does not say ----------------
+
+NET = nn.Linear(3, 3)
+GIVEN: dict[str, Callable[[], Any]] = {
+    "optimizer": lambda: mt.optim.SGD([nn.Parameter(mt.ones(2))], lr=0.1),
+    "params": lambda: [nn.Parameter(mt.ones(2))],
+    "lr_lambda": lambda: math.sqrt,
+    "milestones": lambda: [2],
+    "schedulers": lambda: [],
+    "defaults": lambda: {"lr": 0.1},
+    "text": lambda: "abc",
+    "fn": lambda: NET,
+    "op": lambda: None,
+    "inputs": lambda: [mt.ones(3, dtype=mt.float64, requires_grad=True)],
+    "model": lambda: NET,
+    "train_loader": lambda: [X],
+    "loss_fn": lambda: math.sqrt,
+    "state_dict": lambda: NET.state_dict(),
+    "function": lambda: repr,
+    "hook": lambda: repr,
+    "path": lambda: "nothing.safetensors",
+    "name": lambda: "a",
+    "normalized_shape": lambda: 3,
+}
+WRONG: list[Any] = ["row", 2.5, -5, None, [1, 2, 3], nn.Tanh(), mt.tensor([1.0, 2.0])]
+OWN = {"Stopped", "World", "Checkpoint", "TaskPair", "DatePair", "DateCorpus"}  # ours alone, and Babel's
+HELD = [(room, name) for room in (nn, mt.optim, mt.optim.lr_scheduler, mt.data, mt.testing, mt.train)
+        for name in room.__all__ if callable(getattr(room, name)) and name not in OWN]  # fmt: skip
+OBJECTS: dict[str, Callable[[], Any]] = {
+    "Module": lambda: nn.Linear(3, 3),
+    "ModuleList": lambda: nn.ModuleList([nn.Tanh()]),
+    "SGD": lambda: mt.optim.SGD([nn.Parameter(mt.ones(2))], lr=0.1),
+    "StepLR": lambda: mt.optim.lr_scheduler.StepLR(GIVEN["optimizer"](), 2),
+    "DataLoader": lambda: mt.data.DataLoader([1.0, 2.0, 3.0]),
+    "CharTokenizer": lambda: mt.data.CharTokenizer("abc"),
+}
+
+
+def _refusals(call: Callable[..., Any], make: Callable[[], Callable[..., Any]]) -> Iterator[tuple[Any, ...]]:
+    """Each wrong value in the place of each argument: the error's words, or what is given back."""
+    parameters = [p for p in inspect.signature(call).parameters.values() if p.name != "self"]
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for p in named:
+        for wrong in WRONG if p.annotation not in ("Any", p.empty) else ():
+            good = {q.name: GIVEN.get(q.name, lambda: 2)() for q in named if q.default is q.empty}
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    yield p.name, wrong, make()(**{**good, p.name: wrong})
+            except (OSError, AssertionError):
+                continue  # there is no such file, and two tensors are not close
+            except Exception as error:
+                text = str(error.args[0] if isinstance(error, KeyError) else error)
+                if not (FORM.fullmatch(text) or SIGNATURE.match(text)):
+                    yield p.name, wrong, error
+
+
+@pytest.mark.parametrize(("room", "name"), HELD, ids=lambda v: v if isinstance(v, str) else v.__name__[12:])
+def test_what_an_annotation_does_not_say_is_refused_in_the_form_of_the_house(
+    room, name, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    call = getattr(room, name)
+    assert [found for found in _refusals(call, lambda: call) if isinstance(found[2], Exception)] == []
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_methods_refuse_what_their_annotations_do_not_say(name):
+    for method in [m for m in dir(type(OBJECTS[name]())) if not m.startswith("_")]:
+        call = inspect.getattr_static(type(OBJECTS[name]()), method)
+        if inspect.isfunction(call) and method != "forward":
+            found = _refusals(call, lambda method=method: getattr(OBJECTS[name](), method))
+            assert [f for f in found if isinstance(f[2], Exception)] == [], method
+
+
+SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word
+    "train: mode is 'no'; give bool": lambda: NET.train("no"),
+    "register_forward_hook: hook is 3; give Callable": lambda: NET.register_forward_hook(3),
+    "register_forward_pre_hook: hook is None; give Callable": lambda: NET.register_forward_pre_hook(None),
+    "LayerNorm: eps is 'a'; give float": lambda: nn.LayerNorm(3, "a"),
+    "ReLU: inplace is 'no'; give bool": lambda: nn.ReLU("no"),
+    "ExponentialLR: gamma is 'a'; give float": lambda: mt.optim.lr_scheduler.ExponentialLR(
+        GIVEN["optimizer"](), "a"
+    ),
+    "extend: items is Tanh(); give Iterable": lambda: nn.ModuleList(nn.Tanh()),
+    "ModuleDict: modules is [Tanh()]; give Mapping": lambda: nn.ModuleDict([nn.Tanh()]),
+    "LayerNorm: a shape is made of integers, not (4.0,); ": lambda: nn.LayerNorm(4.0),
+    "check_state_dict: state_dict is None; give Mapping": lambda: OBJECTS["StepLR"]().load_state_dict(None),
+    "load_state_dict: NoneType is no state_dict(); ": lambda: NET.load_state_dict(None),
+    "tape: list is no module; give": lambda: mt.tape(mt.ones(2, requires_grad=True) * 2.0, [X]),
+}
+
+
+@pytest.mark.parametrize("words", SILENT)
+def test_what_cannot_be_meant_is_refused_before_it_is_used(words):
+    before = NET.training, len(NET._forward_hooks)
+    with pytest.raises(TypeError, match=f"^{re.escape(words)}"):
+        SILENT[words]()
+    assert before == (NET.training, len(NET._forward_hooks))
+
+
+def test_numbers_of_any_kind_are_numbers_and_what_has_its_own_words_keeps_them():
+    assert nn.Linear(np.int64(3), 2, bias=np.bool_(False)).bias is None
+    assert nn.Dropout(np.float32(0.5)).p == nn.Dropout(1).p / 2
+    assert mt.optim.SGD([nn.Parameter(mt.ones(2))], lr=mt.tensor(0.5)).param_groups[0]["lr"] == 0.5
+    with pytest.raises(TypeError, match=r"^SGD: params is one Linear; give model.parameters\(\), or a list"):
+        mt.optim.SGD(NET, lr=0.1)

@@ -399,7 +399,7 @@ def test_padding_that_matters_by_value_alone_is_caught():
 def test_a_padding_mask_that_cannot_be_is_refused():
     x = mt.randn(1, 3, 2)
     for mask, pad_id in [(None, None), (mt.ones(1, 3).bool(), 0)]:
-        with pytest.raises(ValueError, match="and not both"):
+        with pytest.raises(ValueError, match="both mask and pad_id are given, or neither"):
             check_padding(lambda x: x, x, mask, pad_id=pad_id)
     for mask in [mt.ones(1, 3).bool(), mt.zeros(1, 3), mt.zeros(1, 2).bool()]:
         with pytest.raises(

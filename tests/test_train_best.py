@@ -167,7 +167,7 @@ def test_what_makes_no_sense_is_refused_at_once(options, text):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"eval_every": 1, "evaluate": len, "best": 5}, "best is int 5; give the string"),
+        ({"eval_every": 1, "evaluate": len, "best": 5}, "best is 5; give str"),
         ({"grad_clip": "x"}, "grad_clip is str 'x'; give a number"),
         ({"grad_clip": mt.ones(2)}, r"grad_clip is a tensor of shape \(2,\) .*; give a number"),
         ({"callbacks": [len, 3]}, "callbacks has int 3; give a function"),

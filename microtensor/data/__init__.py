@@ -17,6 +17,7 @@ from microtensor.data.tasks import RULES, AdditionTask, StringTask, TaskPair
 from microtensor.data.texts import blocks, python_docs, read_text
 from microtensor.data.tokenizer import CharTokenizer
 from microtensor.missing import MissingNameError
+from microtensor.nn.annotations import hold
 
 _DATES = ("FORMATS", "LOCALES", "DateCorpus", "DatePair", "normalize")  # loaded when named
 
@@ -32,3 +33,6 @@ def __getattr__(name: str) -> object:
     if name in _DATES:
         return getattr(import_module(f"{__name__}.dates"), name)
     raise MissingNameError("data", name)
+
+
+hold(__name__)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from microtensor.data.pairs import BOS, EOS, PAD, PairCorpus
+from microtensor.nn.annotations import hold
 
 __all__ = ["BOS", "EOS", "FORMATS", "LOCALES", "PAD", "DateCorpus", "DatePair", "normalize"]
 
@@ -111,7 +112,7 @@ class DateCorpus(PairCorpus):
         self.characters = "".join(sorted({*"-0123456789", *"".join(targets)}))
         self.max_source_length = max(map(len, targets))
 
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(abs(seed))
         days = [days[i] for i in rng.permutation(len(days))]
         self.test_days = frozenset(days[:n_test])
         self.train_days = days[n_test:]
@@ -240,3 +241,6 @@ def _write(day: datetime.date, locale: str, pattern: str) -> str:
 def _days(first_year: int, last_year: int) -> list[datetime.date]:
     first, last = (datetime.date(first_year, 1, 1).toordinal(), datetime.date(last_year, 12, 31).toordinal())
     return [datetime.date.fromordinal(day) for day in range(first, last + 1)]
+
+
+hold(__name__)

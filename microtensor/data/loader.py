@@ -86,7 +86,7 @@ class DataLoader:
 
     def _draw(self) -> list[Any] | None:
         if self.batch_sampler is not None:
-            return [[_index(i) for i in batch] for batch in self.batch_sampler]
+            return [[_index(i) for i in _listed(batch)] for batch in self.batch_sampler]
         return None if self.sampler is None else [_index(i) for i in self.sampler]
 
     def _order(self, seed: int | None) -> Array:
@@ -177,6 +177,12 @@ def _damage(state_dict: Mapping[str, Any]) -> list[str]:
         except (ValueError, TypeError):
             faults.append("its generator's state is damaged")
     return faults
+
+
+def _listed(batch: Any) -> Iterable[Any]:
+    if not isinstance(batch, Iterable):
+        raise TypeError(f"DataLoader: a batch_sampler gave {batch!r:.60} as a batch; give lists of integers")
+    return batch
 
 
 def _index(value: Any) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from microtensor.create import from_numpy
 from microtensor.data.dataset import TensorDataset
+from microtensor.engine import Array
+from microtensor.tensor import Tensor
 
 __all__ = ["blocks", "python_docs", "read_text"]
 
 
-def blocks(ids: Any, length: int, every: int = 1) -> TensorDataset:
+def blocks(ids: Sequence[int] | Tensor | Array, length: int, every: int = 1) -> TensorDataset:
     """From each place of `every`: `length` ids of a text, and to be predicted, the next of each. No copies.
 
     Shapes: (N,) → samples (length,), (length,)

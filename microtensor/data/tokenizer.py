@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
+from microtensor.engine import Array
 from microtensor.tensor import Tensor
 
 __all__ = ["CharTokenizer"]
@@ -14,7 +14,7 @@ class CharTokenizer:
     """Ids 0, 1, … for the characters of a text, in the order of their code points.
 
     `CharTokenizer(tokenizer.chars)` is the same tokenizer again, so `chars` is all that a checkpoint keeps.
-    Raises: ValueError for a text without characters.
+    Raises: ValueError for a text without characters; TypeError for what is no text.
     Source: ours; a language model's smallest vocabulary.
 
     >>> tokenizer = CharTokenizer("hello world")
@@ -26,8 +26,11 @@ class CharTokenizer:
     'hold'
     """
 
-    def __init__(self, text: Iterable[str]) -> None:
-        self.chars = "".join(sorted(set("".join(text))))
+    def __init__(self, text: str | Iterable[str]) -> None:
+        try:
+            self.chars = "".join(sorted(set("".join(text))))
+        except TypeError:
+            raise TypeError(f"CharTokenizer: the text is {text!r:.60}; give strings") from None
         if not self.chars:
             raise ValueError(
                 "CharTokenizer: the text is empty; give the text to be encoded, or its characters"
@@ -56,7 +59,7 @@ class CharTokenizer:
                 f"{len(self.chars)} known ones; make the tokenizer from a text that has it"
             ) from None
 
-    def decode(self, ids: Any) -> str:
+    def decode(self, ids: Sequence[int] | Tensor | Array) -> str:
         """The text of a list, array or 1-D tensor of ids.
 
         Raises: ValueError for an id outside 0 … vocab_size − 1.

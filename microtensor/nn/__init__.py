@@ -23,6 +23,7 @@ from microtensor.nn.activations import (
     Softplus,
     Tanh,
 )
+from microtensor.nn.annotations import hold
 from microtensor.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
 from microtensor.nn.layers import Dropout, Embedding, Flatten, Identity, LayerNorm, Linear, RMSNorm
 from microtensor.nn.module import Module, Parameter
@@ -34,3 +35,6 @@ __all__ += ["Parameter", "ParameterList", "RMSNorm", "ReLU", "Sequential", "SiLU
 __all__ += ["SmoothL1Loss", "Softmax", "Softplus", "Tanh", "functional", "init", "utils"]
 
 explain_missing(__name__)
+hold(__name__)
+hold(init.__name__)
+hold(utils.__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeVar
 
 from microtensor.nn.module import Module, Parameter
@@ -173,9 +173,9 @@ class ModuleDict(Module, MutableMapping[str, Module]):
     Source: PyTorch's ModuleDict.
     """
 
-    def __init__(self, modules: Any = None) -> None:
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
-        self.update(modules or {})
+        self.update(() if modules is None else modules)
 
     def __getitem__(self, key: str) -> Module:
         return self._modules[key]  # type: ignore[no-any-return]

@@ -5,10 +5,7 @@ fan_in and fan_out are the weight's second and first axis: a Linear weight is (o
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,41 +13,12 @@ from microtensor import dtypes
 from microtensor.engine import Array
 from microtensor.methods.arguments import as_rng, as_spread
 from microtensor.methods.calling import by_its_name
-from microtensor.nn.checks import check_number, check_tensors
 from microtensor.place import mark_changed
 from microtensor.random import Generator
 from microtensor.tensor import Tensor
 
 __all__ = ["calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_"]
 __all__ += ["trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_"]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-NUMBERS = {  # the parameters after the tensor that are numbers
-    "uniform_": ("a", "b"),
-    "normal_": ("mean", "std"),
-    "trunc_normal_": ("mean", "std", "a", "b"),
-    "constant_": ("val",),
-    "zeros_": (),
-    "ones_": (),
-    **dict.fromkeys(["xavier_uniform_", "xavier_normal_"], ("gain",)),
-    **dict.fromkeys(["kaiming_uniform_", "kaiming_normal_"], ("a",)),
-}
-
-
-def _initialiser(function: Function) -> Function:
-    """The function, which refuses by its own name what is no tensor, and what are no numbers."""
-    who = function.__name__
-
-    @functools.wraps(function)
-    def checked(tensor: Any, *args: Any, **options: Any) -> Any:
-        check_tensors(who, tensor=tensor)
-        numbers = NUMBERS[who]
-        first = [check_number(who, name, value) for name, value in zip(numbers, args, strict=False)]
-        for name in options.keys() & {*numbers}:
-            options[name] = check_number(who, name, options[name])
-        return by_its_name(function)(tensor, *first, *args[len(first) :], **options)
-
-    return checked  # type: ignore[return-value]
 
 
 def _write(tensor: Tensor, values: Array) -> Tensor:
@@ -63,7 +31,7 @@ def _write(tensor: Tensor, values: Array) -> Tensor:
     return tensor
 
 
-@_initialiser
+@by_its_name
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """x ~ U(a, b)
 
@@ -76,7 +44,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
     return _write(tensor, as_rng("uniform_", generator).uniform(a, b, tensor.shape))
 
 
-@_initialiser
+@by_its_name
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
@@ -90,7 +58,7 @@ def normal_(
     return _write(tensor, as_rng("normal_", generator).normal(mean, std, tensor.shape))
 
 
-@_initialiser
+@by_its_name
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -133,7 +101,7 @@ def _in_tail(
     return values
 
 
-@_initialiser
+@by_its_name
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """x = val
 
@@ -144,7 +112,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     return _write(tensor, np.asarray(val))
 
 
-@_initialiser
+@by_its_name
 def zeros_(tensor: Tensor) -> Tensor:
     """x = 0
 
@@ -155,7 +123,7 @@ def zeros_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 0.0)
 
 
-@_initialiser
+@by_its_name
 def ones_(tensor: Tensor) -> Tensor:
     """x = 1
 
@@ -175,7 +143,7 @@ def _fans(who: str, tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-@_initialiser
+@by_its_name
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """x ~ U(−a, a), a = gain · √(6 / (fan_in + fan_out)).
 
@@ -187,7 +155,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
     return uniform_(tensor, -bound, bound, generator)
 
 
-@_initialiser
+@by_its_name
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """x ~ N(0, σ²), σ = gain · √(2 / (fan_in + fan_out)).
 
@@ -207,7 +175,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     Raises: ValueError for another nonlinearity.
     Source: PyTorch's init.calculate_gain.
     """
-    slope = check_number("calculate_gain", "param", 0.01 if param is None else param)
+    slope = 0.01 if param is None else param
     leaky = math.sqrt(2.0 / (1.0 + slope * slope))
     gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "leaky_relu": leaky,
              "selu": 0.75}  # fmt: skip
@@ -223,7 +191,7 @@ def _kaiming_std(who: str, tensor: Tensor, a: float, mode: str, nonlinearity: st
     return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
 
 
-@_initialiser
+@by_its_name
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0.0,
@@ -241,7 +209,7 @@ def kaiming_uniform_(
     return uniform_(tensor, -bound, bound, generator)
 
 
-@_initialiser
+@by_its_name
 def kaiming_normal_(
     tensor: Tensor,
     a: float = 0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -126,7 +126,7 @@ class LayerNorm(Module):
 
     def __init__(
         self,
-        normalized_shape: int | Iterable[int],
+        normalized_shape: int | Sequence[int],
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
@@ -134,7 +134,7 @@ class LayerNorm(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = as_lengths("LayerNorm", (normalized_shape,))
         self.normalized_shape, self.eps = shape, eps
         for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
             made = _parameter("LayerNorm", *shape, dtype=dtype, device=device) if wanted else None
@@ -162,14 +162,14 @@ class RMSNorm(Module):
 
     def __init__(
         self,
-        normalized_shape: int | Iterable[int],
+        normalized_shape: int | Sequence[int],
         eps: float | None = None,
         elementwise_affine: bool = True,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = as_lengths("RMSNorm", (normalized_shape,))
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         self.register_parameter("weight", None)
         if elementwise_affine:

@@ -1,6 +1,7 @@
 """Optimisers and learning rate schedules: PyTorch's `torch.optim`. Each states its equations and sources."""
 
 from microtensor.missing import explain_missing
+from microtensor.nn.annotations import hold
 from microtensor.optim import lr_scheduler
 from microtensor.optim.adam import Adam, AdamW
 from microtensor.optim.optimizer import Optimizer
@@ -9,3 +10,5 @@ from microtensor.optim.sgd import SGD
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
 
 explain_missing(__name__)
+hold(__name__)
+hold(lr_scheduler.__name__)

@@ -49,10 +49,6 @@ class LRScheduler:
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         name = type(self).__name__
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(
-                f"{name}: optimizer is {type(optimizer).__name__}; give a microtensor.optim optimiser"
-            )
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", float(group["lr"]))

@@ -79,7 +79,7 @@ def check_op(op: Op, seed: int = 0) -> None:
     for sample in samples:
         for claim in _CLAIMS:
             try:
-                claim(sample, np.random.default_rng(seed))
+                claim(sample, np.random.default_rng(abs(seed)))
             except Exception as error:
                 broken.setdefault(claim, (sample, error))
     if broken:  # a fault breaks claims behind its own, too: the first in order says most
@@ -102,7 +102,7 @@ def _samples(op: Op, seed: int) -> list[_Sample]:
         raise TypeError(f"check_op: {op!r} is no op; give what engine.op made, a function to gradcheck")
     if op.samples_function is None:
         raise ValueError(f"check_op: {op.name} has no samples; give it some with @{op.__name__}.samples")
-    given = op.samples_function(np.random.default_rng(seed))
+    given = op.samples_function(np.random.default_rng(abs(seed)))
     pairs = list(given) if isinstance(given, Iterable) else []
     if not pairs or not all(isinstance(p, tuple) and [*map(type, p)] == [tuple, dict] for p in pairs):
         raise ValueError(

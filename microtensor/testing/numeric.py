@@ -21,7 +21,7 @@ How = tuple[float, float, float, int]  # eps, atol, rtol, seed
 
 def gradcheck(
     fn: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | Sequence[Any],
     *,
     eps: float = 1e-6,
     atol: float = 1e-6,
@@ -70,7 +70,7 @@ def gradcheck(
 def _compare(fn: Any, leaves: Sequence[Any], by: dict[str, Tensor], full: bool, how: How) -> str | None:
     """Where backward and differences disagree, in words. `by`: what is differentiated by, among it leaves."""
     eps, atol, rtol, seed = how
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(abs(seed))
     who, outputs, again = f"gradcheck: {_name(fn)}", _floating(fn(*leaves)), _floating(fn(*leaves))
     for y, z in zip(outputs, again, strict=True):
         if not np.isfinite(y.array).all():
@@ -114,7 +114,7 @@ def _compare(fn: Any, leaves: Sequence[Any], by: dict[str, Tensor], full: bool, 
 
 def gradgradcheck(
     fn: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | Sequence[Any],
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -133,7 +133,7 @@ def gradgradcheck(
     """
     name, args, wanted, parameters = _differentiated("gradgradcheck", fn, inputs)
     trained = [p for p in parameters.values() if p.requires_grad]
-    rng = np.random.default_rng(seed + 1)
+    rng = np.random.default_rng(abs(seed) + 1)
     made = _floating(fn(*[as_leaf(a, i in wanted) for i, a in enumerate(args)]), "gradgradcheck")
     probe = [y for y in made if y.requires_grad]
     cotangents = [as_leaf(as_tensor(rng.normal(size=y.shape)), True) for y in probe]
@@ -158,9 +158,8 @@ def gradgradcheck(
 
 
 def _name(fn: Any) -> str:
-    if hasattr(fn, "named_modules"):
-        return type(fn).__name__
-    return str(getattr(fn, "name", None) or getattr(fn, "__name__", None) or fn)
+    called = type(fn) if hasattr(fn, "named_modules") else fn
+    return str(getattr(called, "name", None) or getattr(called, "__name__", None) or fn)
 
 
 def _differentiated(who: str, fn: Any, inputs: Any) -> tuple[str, tuple[Any, ...], list[int], dict[str, Any]]:
@@ -181,9 +180,7 @@ def _differentiated(who: str, fn: Any, inputs: Any) -> tuple[str, tuple[Any, ...
 
 
 def as_leaf(value: Any, requires_grad: bool) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return as_tensor(value.array).requires_grad_(requires_grad)
+    return as_tensor(value.array).requires_grad_(requires_grad) if isinstance(value, Tensor) else value
 
 
 def _outputs(result: Any) -> list[Tensor]:

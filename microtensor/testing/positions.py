@@ -79,7 +79,7 @@ def check_padding(
     """
     x = as_tensor(x)
     if (mask is None) == (pad_id is None):
-        raise ValueError("check_padding: give mask (True where x is no padding) or pad_id, and not both")
+        raise ValueError("check_padding: both mask and pad_id are given, or neither; give one of them")
     real = x.array != pad_id if mask is None else as_tensor(mask).array
     if real.dtype != np.bool_ or real.shape != x.shape[:2] or real.all():
         raise ValueError(
@@ -94,7 +94,7 @@ def check_padding(
 
 
 def _prove(who: str, model: Any, x: Tensor, groups: Callable[[Array], Iterable[Group]], seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(abs(seed))
     training = [m for m in model.modules() if m.training] if hasattr(model, "modules") else []
     try:
         for module in training:

@@ -1,5 +1,6 @@
 """Training: the loop with progress bar, log and checkpoints, and files that hold tensors but never code."""
 
+from microtensor.nn.annotations import hold
 from microtensor.train.allocator import peak_memory, tune_allocator
 from microtensor.train.checkpoint import Checkpoint, save_checkpoint
 from microtensor.train.folder import load_checkpoint
@@ -11,3 +12,5 @@ from microtensor.train.trainer import Trainer
 
 __all__ = ["Checkpoint", "Stopped", "Trainer", "World", "load", "load_checkpoint", "peak_memory"]
 __all__ += ["plot_history", "save", "save_checkpoint", "tune_allocator", "world"]
+
+hold(__name__)

@@ -47,8 +47,6 @@ def check_best(best: Best, evaluate: Any, folder: CheckpointFolder | None) -> No
     """Raise ValueError or TypeError where best, best_mode and patience make no sense."""
     if best.mode not in ("min", "max"):
         raise ValueError(f'Trainer: best_mode is {best.mode!r}; give "min" or "max"')
-    if best.name is not None and not isinstance(best.name, str):
-        raise TypeError(f"Trainer: best is {said(best.name)}; give the string that names a number")
     if best.name is None and best.patience is not None:
         raise ValueError(f"Trainer: patience {best.patience} for nothing; say best=, a number of evaluate")
     if best.name is not None and evaluate is None:

@@ -1,0 +1,79 @@
+"""Arguments held to their annotations: what is no integer, no function, no optimiser is refused by name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import is_dataclass
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from microtensor.tensor import Tensor
+
+__all__ = ["hold"]
+
+LIKE: dict[Any, Any] = {int: Integral, bool: (int, np.bool_), float: Real}
+LIKE[Sequence] = Sequence, Tensor, np.ndarray
+PLAIN = {int, float, bool, str, Callable, NoneType}
+hints = functools.cache(get_type_hints)
+
+
+def hold(room: str) -> None:
+    """From now on the functions and classes of a module, given by its name, look at what they are given.
+
+    At numbers, texts and functions they look before anything happens. Of constructors, and of all else, many
+    know themselves what to say: the annotation speaks where they fail in Python's or NumPy's words, and where
+    an object has been made of something else.
+    """
+    names = vars(sys.modules[room])
+    values = {name: names.get(name) for name in names["__all__"]}
+    names |= {name: _held(value, name) for name, value in values.items() if inspect.isfunction(value)}
+    kinds = {kind for value in values.values() if isinstance(value, type) for kind in value.__mro__}
+    for kind in [k for k in kinds if k.__module__.startswith(room) and not is_dataclass(k)]:  # a file's
+        for name, method in [*vars(kind).items()]:
+            if inspect.isfunction(method) and (name == "__init__" or name[0] != "_") and name != "forward":
+                setattr(kind, name, _held(method, kind.__name__ if name == "__init__" else name))
+
+
+def _held(function: Callable[..., Any], who: str) -> Callable[..., Any]:
+    """The function, which refuses an argument that is not what its annotation says."""
+    names = (code := inspect.unwrap(function).__code__).co_varnames[: code.co_argcount]
+    makes = function.__name__ == "__init__"
+
+    @functools.wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        said, early = "", False
+        for name, value in (*zip(names, args, strict=False), *given.items()):
+            kinds = _kinds(hints(function).get(name, Any))
+            if not any(_fits(value, kind) for kind in kinds):
+                said = f"{who}: {name} is {value!r:.60}; give {function.__annotations__[name]}"
+                early = early or (not makes and PLAIN.issuperset(kinds))
+        try:
+            made = None if early else function(*args, **given)
+            if said and (early or makes):
+                raise TypeError(said)
+            return made
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            if not said or re.match(r"[\w.]+: .+; ", str(error), re.DOTALL):
+                raise
+            raise TypeError(said) from error
+
+    return call
+
+
+def _kinds(hint: Any) -> list[Any]:
+    """The classes among which an annotation lets choose."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return [get_origin(part) or part for part in parts]
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if isinstance(value, Tensor | str) and kind in (float, Iterable, Sequence):  # a text is nowhere a list
+        return isinstance(value, Tensor) and (kind is not float or value.ndim == 0)
+    return kind is Any or not isinstance(kind, type) or isinstance(value, LIKE.get(kind, kind))
