@@ -34,53 +34,38 @@ class Theme(NamedTuple):
     paper: str
 
 
-LIGHT = Theme(
-    kinds={
-        "input": Colours("#1F2933", "#FFFFFF"),
-        "param": Colours("#533E01", "#FDF1D3"),
-        "const": Colours("#52606D", "#FFFFFF"),
-        "Q": Colours("#0173E3", "#DEEDFB"),
-        "K": Colours("#BF5804", "#F7E9DE"),
-        "V": Colours("#026744", "#DEEBE7"),
-        "S": Colours("#A54386", "#F3E7EF"),
-        "O": Colours("#2B3238", "#F0F2F4"),
-        "vjp": Colours("#760F93", "#FFFFFF"),
-        "grad": Colours("#760F93", "#FFFFFF"),
-        "saved": Colours("#52606D", "#FFFFFF"),
-        "fault": Colours("#C00018", "#FDE6E8"),
-    },
-    text="#1F2933",
-    second="#52606D",
-    gradient="#760F93",
-    rule="#9AA5B1",
-    cluster="#FAFBFC",
-    backward="#F7F1F9",
-    paper="#FFFFFF",
-)
+# Stroke and fill of each kind on light paper, and on dark; then the other colours of the two themes.
+KINDS = {
+    "input": ("#1F2933", "#FFFFFF", "#F5F7FA", "#14181D"),
+    "param": ("#533E01", "#FDF1D3", "#FBC607", "#3D2F07"),
+    "const": ("#52606D", "#FFFFFF", "#C3CDD6", "#14181D"),
+    "Q": ("#0173E3", "#DEEDFB", "#2F9DFF", "#0A2A47"),
+    "K": ("#BF5804", "#F7E9DE", "#FE9658", "#46240A"),
+    "V": ("#026744", "#DEEBE7", "#50F9AE", "#06382A"),
+    "S": ("#A54386", "#F3E7EF", "#F26AB8", "#45203A"),
+    "O": ("#2B3238", "#F0F2F4", "#E3E9F0", "#2A333D"),
+    "vjp": ("#760F93", "#FFFFFF", "#D8A9F8", "#14181D"),
+    "grad": ("#760F93", "#FFFFFF", "#D8A9F8", "#14181D"),
+    "saved": ("#52606D", "#FFFFFF", "#C3CDD6", "#14181D"),
+    "fault": ("#C00018", "#FDE6E8", "#FF8088", "#4A1015"),
+}
+OTHERS = {
+    "text": ("#1F2933", "#F5F7FA"),
+    "second": ("#52606D", "#C3CDD6"),
+    "gradient": ("#760F93", "#D8A9F8"),
+    "rule": ("#9AA5B1", "#7B8794"),
+    "cluster": ("#FAFBFC", "#1B2127"),
+    "backward": ("#F7F1F9", "#23182A"),
+    "paper": ("#FFFFFF", "#14181D"),
+}
 
-DARK = Theme(
-    kinds={
-        "input": Colours("#F5F7FA", "#14181D"),
-        "param": Colours("#FBC607", "#3D2F07"),
-        "const": Colours("#C3CDD6", "#14181D"),
-        "Q": Colours("#2F9DFF", "#0A2A47"),
-        "K": Colours("#FE9658", "#46240A"),
-        "V": Colours("#50F9AE", "#06382A"),
-        "S": Colours("#F26AB8", "#45203A"),
-        "O": Colours("#E3E9F0", "#2A333D"),
-        "vjp": Colours("#D8A9F8", "#14181D"),
-        "grad": Colours("#D8A9F8", "#14181D"),
-        "saved": Colours("#C3CDD6", "#14181D"),
-        "fault": Colours("#FF8088", "#4A1015"),
-    },
-    text="#F5F7FA",
-    second="#C3CDD6",
-    gradient="#D8A9F8",
-    rule="#7B8794",
-    cluster="#1B2127",
-    backward="#23182A",
-    paper="#14181D",
-)
+
+def _theme(*, dark: bool) -> Theme:
+    kinds = {kind: Colours(*(colours[2:] if dark else colours[:2])) for kind, colours in KINDS.items()}
+    return Theme(kinds, **{name: pair[dark] for name, pair in OTHERS.items()})
+
+
+LIGHT, DARK = _theme(dark=False), _theme(dark=True)
 
 # What the legend calls a kind; `op` is how lane O is called where nothing has a lane.
 LANES = {"Q": "query", "K": "key", "V": "value", "S": "attention weights", "O": "output path"}
@@ -107,7 +92,5 @@ SHAPES = {
 
 def to_dark() -> dict[str, str]:
     """Each light colour's dark counterpart."""
-    kinds = ((colours, DARK.kinds[kind]) for kind, colours in LIGHT.kinds.items())
-    pairs = {light: dark for both in kinds for light, dark in zip(*both, strict=True)}
-    pairs |= dict(zip(LIGHT[1:], DARK[1:], strict=True))
-    return pairs
+    kinds = {colours[i]: colours[i + 2] for colours in KINDS.values() for i in (0, 1)}
+    return kinds | dict(OTHERS.values())
