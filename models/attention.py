@@ -139,13 +139,8 @@ class MultiHeadAttention(nn.Module):
         mask = self._mask(query, key, mask, is_causal, past)
         if viz.is_recording():
             self._tag(query, key, value)
-        q = self.q_proj
-        with viz.fold("linQ", *PROJECTION, lane="Q", X=query, W=q.weight, b=q.bias):
-            Q = self._split(q(query))  # (B, H, T, d_k)
+        Q = self._heads_of("Q", query)  # (B, H, T, d_k)
         K, V = self._keys_and_values(key, value, cache, key is query)
-        viz.tag(Q, "Q", axes="B h n_q d_k")
-        viz.tag(K, "K", axes="B h n_k d_k")
-        viz.tag(V, "V", axes="B h n_k d_k")
         p = self.dropout if self.training else 0.0
         if need_weights or viz.opens_fused():
             heads, A = scaled_dot_product_attention(Q, K, V, mask, p)
@@ -175,21 +170,21 @@ class MultiHeadAttention(nn.Module):
         """(B, H, S, d_k) and (B, H, S, d_v), of all positions that were read if there is a cache."""
 
         def project() -> tuple[Tensor, ...]:
-            k = self.k_proj
-            with viz.fold("linK", *PROJECTION, lane="K", zero=NO_SLOPE, X=key, W=k.weight, b=k.bias):
-                K = self._split(k(key))  # (B, H, S, d_k)
-            with viz.fold("linV", *PROJECTION, lane="V", X=value, W=self.v_proj.weight, b=self.v_proj.bias):
-                V = self._split(self.v_proj(value))  # (B, H, S, d_v)
-            return K, V
+            return self._heads_of("K", key), self._heads_of("V", value)
 
         if cache is None or not (is_self or key is value):
             return project()
         return cache.extend(self, *project()) if is_self else cache.recall(self, key, project)
 
-    def _split(self, x: Tensor) -> Tensor:
-        """(B, T, C) → (B, H, T, d_k): the columns of each head."""
-        B, T, _ = x.shape
-        return x.reshape(B, T, self.n_heads, self.d_k).transpose(1, 2)
+    def _heads_of(self, letter: str, x: Tensor) -> Tensor:
+        """Q = X W^Q + b_Q, say, for all heads: (B, T, C) → (B, H, T, d_k), the columns of each head."""
+        part = getattr(self, f"{letter.lower()}_proj")
+        zero = NO_SLOPE if letter == "K" else None
+        with viz.fold(f"lin{letter}", *PROJECTION, lane=letter, zero=zero, X=x, W=part.weight, b=part.bias):
+            B, T, _ = x.shape
+            y: Tensor = part(x).reshape(B, T, self.n_heads, self.d_k).transpose(1, 2)
+        viz.tag(y, letter, axes="B h n_q d_k" if letter == "Q" else "B h n_k d_k")
+        return y
 
     def _tag(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         """Tell a drawing the paper's names; in self-attention key is query: both are X, their lengths n."""

@@ -69,7 +69,9 @@ class CausalSelfAttention(nn.Module):
         """(B, T, C) → (B, T, C); with a cache, x holds the positions after those that it has read."""
         B, T, C = x.shape
         H, D = self.n_head, C // self.n_head
+        viz.tag(self.c_attn.weight, None, axes="3d d")
         qkv = self.c_attn(x).reshape(B, T, 3, H, D)
+        viz.tag(qkv, None, axes="B n 3 h d_k")
         if cache is None:  # (B, H, T, D) each; their gradients come in the order that qkv has in memory
             q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
         else:  # nothing is recorded, so NumPy's views do
@@ -106,6 +108,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) → (B, T, C)"""
+        viz.tag(self.c_fc.weight, None, axes="4d d")
         y: Tensor = self.dropout(self.c_proj(self.gelu(self.c_fc(x))))
         return y
 
@@ -199,7 +202,11 @@ class GPT(nn.Module):
                 f"its last {self.config.block_size} tokens, or make block_size larger"
             )
         parts: Any = self.transformer
-        x = parts.drop(parts.wte(idx) + parts.wpe(mt.arange(start, start + T)))  # (B, T, C)
+        viz.tag(self.lm_head.weight, None, axes="vocab d")
+        viz.tag(parts.wpe.weight, None, axes="n_max d")
+        pos = mt.arange(start, start + T)
+        viz.tag(pos, "pos", of=pos)
+        x = parts.drop(parts.wte(idx) + parts.wpe(pos))  # (B, T, C)
         for layer, block in enumerate(parts.h):
             x = block(x, cache, layer)
         if cache is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 import microtensor as mt
 import microtensor.nn.functional as F
-from microtensor import Tensor, nn
+from microtensor import Tensor, nn, viz
 
 __all__ = ["PositionalEncoding", "sinusoidal_encoding"]
 
@@ -72,4 +72,6 @@ class PositionalEncoding(nn.Module):
             raise ValueError(
                 f"PositionalEncoding: {length} positions, but max_len is {max_len}; make max_len larger"
             )
-        return F.dropout(x + self.pe[past:length], self.dropout, self.training)
+        pe = self.pe[past:length]
+        viz.tag(pe, "P", of=pe)
+        return F.dropout(x + pe, self.dropout, self.training)

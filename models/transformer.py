@@ -54,9 +54,11 @@ class FeedForward(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """(..., d_model) → (..., d_model)"""
+        for part, axes in ((self.linear1, "d d_ff"), (self.linear2, "d_ff d")):
+            viz.tag(part.weight, "W", axes=axes, transposed=True)
+            viz.tag(part.bias, "b")
         hidden = ACTIVATIONS[self.activation](self.linear1(z))  # (..., d_ff)
-        output: Tensor = self.linear2(F.dropout(hidden, self.dropout, self.training))
-        return output
+        return self.linear2(F.dropout(hidden, self.dropout, self.training))  # type: ignore[no-any-return]
 
 
 class SubLayer(nn.Module):
@@ -76,10 +78,11 @@ class SubLayer(nn.Module):
 
     def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, T, d_model) and a function of it → (B, T, d_model)"""
+        viz.tag(self.norm.weight, "γ")
+        viz.tag(self.norm.bias, "β")
         if self.pre:
             return x + F.dropout(function(self.norm(x)), self.dropout, self.training)
-        y: Tensor = self.norm(x + F.dropout(function(x), self.dropout, self.training))
-        return y
+        return self.norm(x + F.dropout(function(x), self.dropout, self.training))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):
@@ -113,8 +116,7 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None, *, weights: Weights | None = None) -> Tensor:
         """x (B, T, d_model), mask as in MultiHeadAttention; its weights are appended to `weights`."""
         z = self.sublayer1(x, lambda h: _attend(self.self_attention, weights, h, h, h, mask))
-        out: Tensor = self.sublayer2(z, self.feed_forward)
-        return out
+        return self.sublayer2(z, self.feed_forward)  # type: ignore[no-any-return]
 
 
 class DecoderLayer(nn.Module):
@@ -164,8 +166,7 @@ class DecoderLayer(nn.Module):
         z = self.sublayer2(
             y, lambda h: _attend(cross, cross_weights, h, memory, None, memory_mask, cache=cache)
         )
-        out: Tensor = self.sublayer3(z, self.feed_forward)
-        return out
+        return self.sublayer3(z, self.feed_forward)  # type: ignore[no-any-return]
 
 
 def _attend(attention: MultiHeadAttention, kept: Weights | None, *inputs: Any, **options: Any) -> Tensor:
@@ -343,6 +344,7 @@ class Transformer(nn.Module):
         """Source ids (B, S) → memory (B, S, d_model)"""
         if src_mask is None:
             src_mask = padding_mask(src, self.config.pad_id)
+        viz.tag(src, None, axes="B n_src")
         x = self._embed(self.src_embedding, src)
         memory: Tensor = self.encoder(x, src_mask, weights=attention and attention.encoder)
         return memory
@@ -361,6 +363,7 @@ class Transformer(nn.Module):
 
         With a cache, tgt holds the ids after those that it has read, and a tgt_mask speaks of them all.
         """
+        viz.tag(tgt, None, axes="B n_tgt")
         if cache is not None or tgt_mask is None:  # a cache keeps where padding is, for the next call
             seen = self._seen(tgt, cache)
             tgt_mask = seen if tgt_mask is None else tgt_mask
@@ -387,6 +390,7 @@ class Transformer(nn.Module):
         return combine_masks(causal_mask(tgt.shape[1], cache.length)[None], read.mT)
 
     def _embed(self, embedding: nn.Module, ids: Tensor, past: int = 0) -> Tensor:
+        viz.tag(embedding.weight, None, axes="vocab d")
         x = embedding(ids)  # (B, T, d_model)
         if self.config.scale_embeddings:
             with viz.fold("scale", "Z = X * sqrt(d)", "dX = dZ * sqrt(d)", X=x):

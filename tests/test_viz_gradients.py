@@ -377,9 +377,9 @@ def test_the_legend_explains_norms_and_words_where_they_are_drawn(
     assert explained() == shown
     assert explained(level="heads") == {"dropout"}
     fused = explained(level="tape")
-    assert fused == {"Σ", "Σ_B", "split_h", "merge_h", "head_h", "drop", "rowsum", "stats"}
+    assert fused == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "drop", "rowsum", "stats"}
     lines = explained(level="tape", need_weights=True)
-    assert lines == {"Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "keep"}
+    assert lines == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "keep"}
     assert explained(names={"split_h": x}) == shown - {"split_h"}  # a tensor has that name here
 
 
@@ -410,6 +410,16 @@ def test_a_legend_says_what_is_differentiated(x: mt.Tensor, g: mt.Tensor) -> Non
     assert "∂L/∂b_K" in legend_of(drawing)
     assert "L: what is minimised" in legend_of(drawing)
     assert "L: " not in legend_of(viz.draw(MultiHeadAttention(16, 2, bias=False), x, grads=g))
+
+
+@pytest.mark.parametrize("names", ["math", "code"])
+def test_a_legend_says_what_the_d_of_a_gradient_is(x: mt.Tensor, names: str) -> None:
+    layer = MultiHeadAttention(16, 2)
+    legend = legend_of(viz.draw(layer, x, level="tape", names=names))
+    X = "X" if names == "math" else "query"
+    assert f"d{X}: ∂L/∂{X}, its gradient" in legend
+    assert "L: what is minimised" in legend
+    assert "its gradient" not in legend_of(viz.draw(layer, x))
 
 
 def test_a_legend_says_what_is_kept_in_two_parts() -> None:

@@ -295,9 +295,26 @@ def test_a_legend_explains_every_word_of_a_formula_that_no_textbook_has() -> Non
         "keep",
         "head_h",
         "columns",
+        "axissum",
         "unbroadcast",
-    }  # a name, in Concat_h, in a layer, the walk's
+    }  # a name, in Concat_h, in a layer, rowsum along another axis, the walk's
     assert WORDS.keys() - used == elsewhere
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_sum_along_another_axis_than_the_last_is_no_rowsum(name: str) -> None:
+    x = mt.randn(2, 3, 4, requires_grad=True)
+    for axis in (0, 1):
+        drawn = viz.draw(getattr(x, name)(axis), level="tape").dot
+        assert "rowsum" not in drawn
+        assert f", {axis})" in drawn
+        assert "axissum: Σ along that axis" in drawn
+    for axis in (2, -1):
+        drawn = viz.draw(getattr(x, name)(axis), level="tape").dot
+        assert "rowsum: Σ of each row" in drawn
+        assert "axissum" not in drawn
+    dead = mt.full((2, 3), -float("inf"), requires_grad=True)
+    assert "3 of 3 lines along axis 0 may attend" in viz.draw(dead.softmax(0)).findings[0]
 
 
 SCALARS = ("_shape", "_shapes", "_dtype")

@@ -55,7 +55,7 @@ class _Writer:
         labels = any(arrow.gradient for arrow in self.picture.arrows)
         if self.direction == "LR" and (labels or self.picture.level == "ops" or self.picture.code):
             ranksep, margin = 0.12, "0.04,0.035"  # a long row, that must still be read on a slide
-        elif sum(cluster.index is not None for cluster in self.picture.clusters) > 2:
+        elif self.direction == "LR" and sum(c.index is not None for c in self.picture.clusters) > 2:
             ranksep = 0.45  # the arrows of a parameter's box must part
         elif labels:  # they make room of their own between ranks
             ranksep = 0.20
@@ -282,20 +282,23 @@ class _Writer:
         labels = self.direction != "LR" and any(a.label for a in self.picture.arrows)
         label = ", label = shape" if labels else ""
         share = ", norm of its share" if any(a.gradient for a in self.picture.arrows) else ""
-        kinds = [said("━▶", f"forward{label}")]
-        if any(a.kind == "fwd" and not a.differentiable for a in self.picture.arrows):
-            kinds.append(said("╍▶", "no gradient flows back"))
-        if any(box.shape == "view" for box in self.picture.order):
-            kinds.append(self._font("dashed box: moves elements, computes nothing"))
-        if any(a.flows for a in self.picture.arrows):
-            kinds.append(said("━▷", f"gradient{share}", self.theme.gradient))
-        if any(a.kind == "bwd" for a in self.picture.arrows):
-            kinds.append(said("╌▷", f"gradient{share}", self.theme.gradient))
-            kinds.append(said("·····", "kept alive by the tape", self.theme.second))
-        boxes = self.picture.order
-        if any(box.gradient or any(cell.gradient for cell in box.cells) for box in boxes):
-            kinds.append(self._font("‖∂‖: norm of the whole"))
-        yield self._font("    ").join(kinds)
+        arrows, boxes, purple = self.picture.arrows, self.picture.order, self.theme.gradient
+        stops = any(arrow.kind == "fwd" and not arrow.differentiable for arrow in arrows)
+        back = any(arrow.kind == "bwd" for arrow in arrows)
+        norms = any(box.gradient or any(cell.gradient for cell in box.cells) for box in boxes)
+        kinds = [
+            (True, said("━▶", f"forward{label}")),
+            (stops, said("╍▶", "no gradient flows back")),
+            (
+                any(b.shape == "view" for b in boxes),
+                self._font("dashed box: moves elements, computes nothing"),
+            ),
+            (any(arrow.flows for arrow in arrows), said("━▷", f"gradient{share}", purple)),
+            (back, said("╌▷", f"gradient{share}", purple)),
+            (back, said("·····", "kept alive by the tape", self.theme.second)),
+            (norms, self._font("‖∂‖: norm of the whole")),
+        ]
+        yield self._font("    ").join(text for shown, text in kinds if shown)
 
 
 def _with_ports(line: str, parts: list[Cell]) -> str:
@@ -316,18 +319,11 @@ def simple(graph: Graph) -> str:
     lines = ["digraph tape {"]
     for node in graph.nodes:
         name = node.given if node.given is not None else node.symbol
-        text = symbols.one_line(name) if name is not None else ""
-        if node.op is not None:
-            text = f"{text} = {node.op.name}" if name is not None else node.op.name
-            shape = "ellipse"
-        else:
-            text, shape = text if name is not None else f"{node.kind} {node.shape}", "box"
-        lines.append(f"  t{node.number} [label={_quoted(text)}, shape={shape}];")
+        called = [] if name is None else [symbols.one_line(name)]
+        said = called or [f"{node.kind} {node.shape}"] if node.op is None else [*called, node.op.name]
+        text, shape = " = ".join(said), "box" if node.op is None else "ellipse"
+        text = text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")  # which Graphviz reads
+        lines.append(f'  t{node.number} [label="{text}", shape={shape}];')
     for node in graph.nodes:
         lines += [f"  t{source.number} -> t{node.number};" for source in node.parents]
     return "\n".join([*lines, "}", ""])
-
-
-def _quoted(text: str) -> str:
-    """A plain DOT string, in which Graphviz reads backslashes and entities."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") + '"'

@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from microtensor import engine
 from microtensor.nn.module import Module
 from microtensor.viz import axes, dot, flow, names, page, render, style, svg, trace
 from microtensor.viz.findings import findings
-from microtensor.viz.layout import in_order, variants
+from microtensor.viz.layout import in_order, struck, turned, variants
 from microtensor.viz.page.folding import Folds
 from microtensor.viz.paint import Options, Painter
 from microtensor.viz.picture import Picture
@@ -51,6 +52,7 @@ class Made(NamedTuple):
     findings: list[str]
 
 
+@dataclass(eq=False, repr=False)
 class Drawing:
     """A drawing: its DOT text, and what Graphviz makes of it. Shown as SVG in a notebook.
 
@@ -61,24 +63,19 @@ class Drawing:
     Source: ours, drawn by Graphviz.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Made],
-        *,
-        theme: str,
-        boxes: int,
-        max_nodes: int,
-        level: str,
-        data: dict[str, Any] | None = None,
-    ) -> None:
-        self._make, self.data = make, data
-        self.states: list[Drawing] = []  # of its page: with frames folded
-        self.theme, self.boxes, self.max_nodes, self.level = theme, boxes, max_nodes, level
+    make: Callable[[], Made]
+    _: KW_ONLY
+    theme: str
+    boxes: int
+    max_nodes: int
+    level: str
+    data: dict[str, Any] | None = None
+    states: list[Drawing] = field(default_factory=list)  # of its page: with frames folded
 
     @functools.cached_property
     def _made(self) -> Made:
         """The texts: of a drawing too large to be laid out only when they are asked for."""
-        return self._make()
+        return self.make()
 
     @property
     def dot(self) -> str:
@@ -117,11 +114,16 @@ class Drawing:
 
     @functools.cached_property
     def _laid_out(self) -> tuple[str, dict[str, Any]]:
-        """The first text that comes out in order, and its layout."""
+        """The first text that comes out in order, its titles where no arrow runs, and its layout."""
         for text in self.texts:
             layout = json.loads(self._render("json", text))
-            if len(self.texts) == 1 or in_order(layout):
-                return text, layout
+            if len(self.texts) > 1 and not in_order(layout):
+                continue
+            tried = [(struck(layout), text, layout)]
+            while (hit := tried[-1][0]) and len(tried) < 5:
+                layout = json.loads(self._render("json", text := turned(text, hit)))
+                tried.append((struck(layout), text, layout))
+            return min(tried, key=lambda made: len(made[0]))[1:]
         raise RuntimeError(
             f"draw: Graphviz mirrors heads in each of {len(self.texts)} ways to write them; choose another "
             f"direction, or level='equations'"
@@ -129,8 +131,8 @@ class Drawing:
 
     @property
     def rendered(self) -> str:
-        """The text that pictures are made of: `dot`, or at level heads the first that came out in order."""
-        return self.dot if len(self.texts) == 1 else self._laid_out[0]
+        """The text that pictures are made of: `dot`, or where that is better laid out, another way of it."""
+        return self._laid_out[0] if "subgraph" in self.dot else self.dot
 
     def save(self, path: str | Path) -> Path:
         """Write the drawing to a file; its suffix says how: .dot .svg .png .pdf .json, .html to explore it.
@@ -150,10 +152,7 @@ class Drawing:
                 f"Drawing.save: cannot write {path.name!r}; end the name in "
                 f".dot, .{', .'.join(render.FORMATS)}, .html"
             )
-        made = {
-            "svg": functools.partial(self.svg, standalone=True),
-            "html": functools.partial(page.fill, self),
-        }
+        made = {"svg": lambda: self.svg(standalone=True), "html": lambda: page.fill(self)}
         try:
             write("Drawing.save", path, made[kind]().encode() if kind in made else self._render(kind))
         except render.NoGraphviz:
@@ -299,11 +298,10 @@ def _pictures(
     """Fold, name: the rooms one after the other. How many nodes, and what paints them, and then every
     other state of its page.
     """
-    axes.carry(graph)
+    axes.carry(graph, recorder, strict=options.shapes in ("symbolic", "both"))
     start = flow.seed(y, grads)
-    apart = len({tag.path for tag in recorder.tags.values()}) > 1
-    code = options.names == "code"
-    shapes = axes.Shapes(graph, options.shapes, code=code, narrow=options.direction == "LR", apart=apart)
+    code, narrow = options.names == "code", options.direction == "LR"
+    shapes = axes.Shapes(graph, options.shapes, code=code, narrow=narrow)
     folds = Folds(graph, shapes, options)
     flows = None if start is None else flow.flow(graph, folds.ways, y, start, folds.calls.note)
     folded = folds.ways[0]

@@ -74,7 +74,8 @@ def _dead_rows(graph: Graph, names: Names) -> Iterator[Finding]:
     for node in graph.nodes:
         dead = _dead(node)
         if dead is not None and dead.any():
-            what = f"{int(dead.sum())} of {dead.size} rows may attend to nothing"
+            what = "rows" if node.axis is None else f"lines along axis {node.axis}"
+            what = f"{int(dead.sum())} of {dead.size} {what} may attend to nothing"
             yield Finding(f"{names.short(node)}: {what}", node, what)
 
 

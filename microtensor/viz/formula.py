@@ -71,11 +71,11 @@ def indices(index: Any) -> str:
     if isinstance(index, tuple):
         return ", ".join(indices(part) for part in index) or "()"
     if isinstance(index, slice):
-        ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
+        ends = ["" if end is None else indices(end) for end in (index.start, index.stop, index.step)]
         return ":".join(ends if ends[2] else ends[:2])
     if isinstance(index, np.ndarray | list):
         return "mask" if np.asarray(index).dtype == bool else "ids"
-    return "…" if index is Ellipsis else str(index)
+    return "…" if index is Ellipsis else str(index).replace("-", "−")
 
 
 # --- printing -----------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Printer:
         if isinstance(tree.op, ast.Mult) and isinstance(known, Formula) and known.text.startswith("1 / "):
             return self._print(ast.BinOp(tree.left, ast.Div(), parse(known.text[4:])[1]))
         between, binds = INFIX[type(tree.op)]
-        plain = any(operands(ast.unparse(t)) <= numbers.keys() for t in (tree.left, tree.right))
+        plain = any(operands(ast.unparse(t)) <= {*numbers, "d", "d_k"} for t in (tree.left, tree.right))
         if isinstance(tree.op, ast.Mult) and (plain or "scalar" in self.names):
             between = " · "  # not element by element
         # left to right, as Python reads it: only the right side needs brackets at the same level
@@ -207,6 +207,7 @@ class Printer:
     def _call(self, tree: ast.Call) -> tuple[str, int]:
         assert isinstance(tree.func, ast.Name)
         function, arguments = tree.func.id, [a for a in tree.args if not self._absent(a)]
+        function = "axissum" if function == "rowsum" and len(arguments) > 1 else function
         if function in self.names and self.names[function] is None:  # absent: drop(x) is x
             return self._print(arguments[0])
         if function == "sqrt":
@@ -223,7 +224,7 @@ class Printer:
         if function == "Concat_h":  # the paper's Concat(head_1, …, head_h), evaluated as merge_h(H)
             first, last = self.symbol("head_1"), self.symbol(f"head_{self.names.get('h', 'h')}")
             return f"Concat({first}, …, {last})", ATOM
-        return f"{self._name(tree.func)[0]}({', '.join(self._print(a)[0] for a in arguments)})", ATOM
+        return f"{self._name(function)[0]}({', '.join(self._print(a)[0] for a in arguments)})", ATOM
 
 
 def _written(name: str) -> str:
@@ -242,22 +243,13 @@ def _softmax(x: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Any] = {
+    **{n: vars(np)[n] for n in ("abs", "exp", "log", "max", "min", "mean", "prod", "sum", "sqrt", "where")},
     "Σ": lambda x: np.sum(x, axis=tuple(range(x.ndim - 1))),  # over all axes but the last
     "Σ_B": lambda x: np.sum(x, axis=tuple(range(x.ndim - 2))),  # over all but the last two: the batch
-    "abs": np.abs,
-    "exp": np.exp,
-    "log": np.log,
     "mask": lambda s, m: np.where(m, s, -math.inf),
-    "max": np.max,
-    "min": np.min,
-    "mean": np.mean,
     "relu": lambda x: np.maximum(x, 0),
-    "prod": np.prod,
     "rowsum": lambda x: np.sum(x, axis=-1, keepdims=True),
     "softmax": _softmax,
-    "sum": np.sum,
-    "sqrt": np.sqrt,
-    "where": np.where,
 }
 
 

@@ -49,8 +49,8 @@ class Frames:
         cluster: Cluster | None = None
         paths = prefixes(path_of(group)) if self.level == "equations" else []
         for path in paths:
-            many = path in self.repeats
-            if many or self.sizes[path] > 1:
+            # no box around what only holds others, and computes nothing itself
+            if path in self.repeats or (path in self.classes and self.sizes[path] > 1):
                 cluster = self._module(path, cluster)
         return cluster
 

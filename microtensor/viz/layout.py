@@ -8,12 +8,19 @@ clusters.
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from microtensor.viz.picture import Arrow, Box, Picture
 
-__all__ = ["Layout", "Variant", "in_order", "plan", "variants"]
+__all__ = ["Layout", "Variant", "in_order", "plan", "struck", "turned", "variants"]
+
+CORNERS = {"tr": "tl", "tl": "bl", "bl": "br", "br": "tr"}  # of a title, and the next to be tried
+T = np.linspace(0, 1, 13)[:, None]  # how far along a curve it is looked at
 
 
 @dataclass
@@ -64,6 +71,37 @@ def in_order(layout: dict[str, Any]) -> bool:
     return all(lanes == sorted(lanes) for lanes in row) and row == sorted(row)
 
 
+def struck(layout: dict[str, Any]) -> list[str]:
+    """The clusters whose titles arrows run through in dot's JSON."""
+    edges = (edge for edge in layout.get("edges", []) if edge.get("style") != "invis")
+    points = [point for edge in edges for point in _curve(edge["pos"])]
+    found = []
+    for item in layout.get("objects", []):
+        if "lp" in item:
+            x, y = map(float, item["lp"].split(","))
+            wide, high = (36 * float(item[side]) for side in ("lwidth", "lheight"))
+            found += [item["name"]] * any(abs(a - x) < wide and abs(b - y) < high for a, b in points)
+    return found
+
+
+def _curve(pos: str) -> Iterator[Any]:
+    """Points along an edge, which is drawn as one or several Bézier curves."""
+    for part in pos.split(";"):
+        control = np.array([p.split(",") for p in part.split() if p[0] not in "es"], float)
+        for i in range(0, len(control) - 3, 3):
+            a, b, c, d = control[i : i + 4]
+            yield from (1 - T) ** 3 * a + 3 * (1 - T) ** 2 * T * b + 3 * (1 - T) * T**2 * c + T**3 * d
+
+
+def turned(text: str, clusters: list[str]) -> str:
+    """The DOT text with the titles of these clusters in the next corner."""
+    for name in clusters:
+        place = re.compile(rf'(graph \[id="{name}".*?labelloc=)(\w), labeljust=(\w)')
+        corner = CORNERS["".join(place.search(text).group(2, 3))]  # type: ignore[union-attr]
+        text = place.sub(rf"\g<1>{corner[0]}, labeljust={corner[1]}", text)
+    return text
+
+
 def plan(picture: Picture, variant: Variant) -> Layout:
     """Lay out each block (the boxes of one module that have lanes)."""
     layout, blocks = Layout(), dict[str, list[Box]]()
@@ -98,7 +136,10 @@ def _side_by_side(layout: Layout, picture: Picture) -> None:
 
 
 def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
-    """What a variant says of arrows."""
+    """What a variant says of arrows; and room for those of many heads, or their strokes would be one."""
+    boxes = [b.name for b in picture.order if b.shape == "cells" and b.lane in ("Q", "K", "V")]
+    if variant.inputs and boxes and sum(cluster.index is not None for cluster in picture.clusters) > 2:
+        layout.statements.append(f"{{rank=same; {boxes[0]}; room [style=invis, height=2.2, width=0.01];}}")
     for arrow in picture.arrows:
         if arrow.tail.kind in ("param", "input") and arrow.head.lane in ("Q", "K", "V"):
             first = variant.inputs and arrow.tail.kind == "input"
@@ -138,30 +179,29 @@ def _inputs_first(
     layout: Layout, lanes: list[Box], boxes: list[Box | None], sources: dict[Box, list[Arrow]]
 ) -> None:
     """Inputs stand above the parameters of the lane in the middle of those they feed."""
+    fed = _fed(lanes, sources)
+    for box, i in fed.items():
+        layout.statements.append(f"{box.name} -> {(boxes[i] or lanes[i]).name} [style=invis, weight=4];")
+    layout.row([box.name for box in fed])
+
+
+def _fed(lanes: list[Box], sources: dict[Box, list[Arrow]]) -> dict[Box, int]:
+    """Each input → the number of the lane in the middle of those that it feeds."""
     fed: dict[Box, list[int]] = {}
     for i, lane in enumerate(lanes):
         for arrow in sources.get(lane, []):
             if arrow.tail.kind == "input":
                 fed.setdefault(arrow.tail, []).append(i)
-    for box, places in fed.items():
-        target = boxes[places[len(places) // 2]] or lanes[places[len(places) // 2]]
-        layout.statements.append(f"{box.name} -> {target.name} [style=invis, weight=4];")
-    layout.row([box.name for box in fed])
+    return {box: places[len(places) // 2] for box, places in fed.items()}
 
 
 def _first_row(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]) -> None:
     """Level ops: parameters in the order of their lanes, an input between those of the lane in its middle."""
-    heads = [next((b for b in block if b.lane == lane and sources.get(b)), None) for lane in "QKV"]
-    fed: dict[Box, list[int]] = {}
-    rows: list[list[str]] = []
-    for i, head in enumerate(heads):
-        leaves = [a.tail for a in sources.get(head, [])] if head is not None else []
-        rows.append([leaf.name for leaf in leaves if leaf.kind == "param"])
-        for leaf in leaves:
-            if leaf.kind == "input":
-                fed.setdefault(leaf, []).append(i)
-    for box, places in fed.items():
-        rows[places[len(places) // 2]].insert(1, box.name)
+    fed_first = (next((b for b in block if b.lane == lane and sources.get(b)), None) for lane in "QKV")
+    heads = [box for box in fed_first if box is not None]
+    rows = [[arrow.tail.name for arrow in sources[box] if arrow.tail.kind == "param"] for box in heads]
+    for box, i in _fed(heads, sources).items():
+        rows[i].insert(1, box.name)
     layout.row(list(dict.fromkeys(name for names in rows for name in names)))
 
 

@@ -188,9 +188,11 @@ class Names:
         whole = (n.symbol for n in self.graph.nodes if n.kind == "param" and n.symbol)
         parts = ((symbols.indexed(name, "1"), one.get(name)) for name in whole)
         heads = [(html.symbol(part), html.symbol(name)) for part, name in parts if name and part in one]
+        of = next((s for n in self.graph.nodes if (s := self.of(n) or "") and f"d{s}" in drawn), None)
         said = [f"{second}: the second of that name, not of head 2"] if second else []
+        said += [f"{symbols.html(f'd{of}')}: ∂L/∂{symbols.html(of)}, its gradient"] if of else []
         said += [f"{part}: columns of {name} for head 1" for part, name in heads[:1]]
-        words = (word for word in WORDS if plain.print(word) in drawn - named)
+        words = (word for word in WORDS if plain.print(word) in drawn - named or (of and word == "L"))
         return said + [f"{html.print(w)}: {symbols.escape(WORDS[w]).format(**letters)}" for w in words]
 
     def short(self, node: Node) -> str:

@@ -179,7 +179,7 @@ class Painter:
         name = self.bare(key)
         count = sum(math.prod(n.shape or ()) for n in group.inside)
         parts = self._parts(group)
-        lines, small = self._equation(group), [self.shape(group)]
+        lines, small = self._equation(group), [self.shapes.html(group.last)]
         each = " each" if group.members[0] in self.folded.twins else ""
         small += [f"{count:,} parameters{each}"] if count else []
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
@@ -210,13 +210,13 @@ class Painter:
         name, key = f"t{node.number}", symbols.safe(node.op.name)
         box = Box(name, f"node-{name}", group.lane or "O", "op", f"op {key}", [], [], "", f"ops.html#{key}")
         if self.by_line:
-            box.lines, box.small = self._equation(group), [self.shape(group)]
+            box.lines, box.small = self._equation(group), [self.shapes.html(group.last)]
             said = [self.names.line(group, html=False), f"op: {node.op.name}{fused}"]
         else:
             symbol = self.names.result(node)
             box.lines = [f"{symbol} = {symbols.escape(word)}" if symbol else symbols.escape(word)]
             box.small = ["fused"] if node.fused else []
-            box.aside, box.result = details, self.shape(group)
+            box.aside, box.result = details, self.shapes.html(group.last)
             box.shape = "view" if node.op.view else "op"
             said = [f"{word} {symbols.untagged(details)}".strip() + fused]
         box.tooltip = "\n".join([*said, *self._facts(group)])
@@ -230,9 +230,6 @@ class Painter:
         line = self.names.line(group, html=True)
         ported = any(edge in self.ports for edge in self.into.get(group, ()))
         return [line] if ported else in_lines(line, self.options.longest(group.lane))
-
-    def shape(self, group: Group) -> str:
-        return self.shapes.html(group.last)
 
     def _details(self, box: Box, group: Group) -> None:
         """What the options ask for: cost, values; and what was found."""
@@ -283,7 +280,7 @@ class Painter:
         box.gradient = self.norm(node)
         self.add(box, None)
         self.output = box
-        arrow = Arrow(tail, box, "", self._edge_label(node), f"{symbol}, the output", True)
+        arrow = Arrow(tail, box, "", "" if self.by_line else small[0], f"{symbol}, the output", True)
         arrow.flows = self.flow is not None and self.level != "tape"
         self.arrow(arrow)
 
@@ -293,7 +290,7 @@ class Painter:
         for edge in self.folded.edges:
             tail, port = self.of[edge.tail]
             head = self.of[edge.head][0]
-            label = "" if edge.source.op is None else self._edge_label(edge.source)
+            label = "" if edge.source.op is None or self.by_line else self.shapes.html(edge.source)
             arrow = Arrow(tail, head, port, label, self._edge_tooltip(edge), edge.source.differentiable)
             arrow.head_port = self.ports.get(edge, "")
             if self.flow is not None and self.level != "tape":
@@ -333,9 +330,6 @@ class Painter:
         if self.flow is None or edge not in self.flow.along:
             return ""
         return _range([self.flow.along[e] for e in (edge, *self.folded.like.get(edge, ()))])
-
-    def _edge_label(self, node: Node) -> str:
-        return "" if self.by_line else self.shapes.html(node)
 
     def _edge_tooltip(self, edge: Edge) -> str:
         source = symbols.plain(self.names.of(edge.source) or self.names.op(edge.source)[0])

@@ -11,12 +11,21 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from microtensor import engine
 from microtensor.viz import symbols
 
-__all__ = ["Recorder", "Span", "Tag", "current", "fold", "is_recording", "opens_fused", "recording", "tag"]
+__all__ = ["Axis", "Recorder", "Span", "Tag", "current", "fold", "is_recording", "opens_fused", "recording",
+           "tag"]  # fmt: skip
+
+
+class Axis(NamedTuple):
+    """What a module calls an axis of a tensor."""
+
+    path: str
+    name: str
+    size: int
 
 
 @dataclass
@@ -25,7 +34,7 @@ class Tag:
 
     tensor: Any  # kept alive, so that the id it is found by stays its own
     symbol: str | None
-    axes: tuple[str, ...] | None
+    axes: tuple[Axis, ...]
     transposed: bool = False
     of: Any = None
     path: str = ""  # of the module that said so
@@ -68,7 +77,7 @@ class Recorder:
         self.tags: dict[int, Tag] = {}
         self.spans: list[Span] = []
         self.numbered: list[Span] = []  # frames with an index that are open, innermost last
-        self.renamed: dict[tuple[str, str], str] = {}  # (path of a module, its name of an axis) → ours
+        self.same: list[tuple[Axis, Axis]] = []  # of tensors that were tagged twice
         self.paths: list[str] = []  # the modules whose forward is running, outermost first
         self.parameters: dict[int, str] = {}  # id of a parameter → its path in the module drawn
         self.inputs: dict[int, tuple[str, Any]] = {}  # id of an input of the module → (argument's name, it)
@@ -78,32 +87,14 @@ class Recorder:
         return self.tags.get(id(node))
 
     def add(self, tag: Tag) -> None:
-        """Keep a tag. A tensor's first symbol stays (the outer layer's); names of its axes are united."""
+        """Keep a tag. A tensor's first symbol stays (the outer layer's); names of its axes mean the same."""
         node = tag.tensor if tag.tensor.grad_fn is None else tag.tensor.grad_fn
         before = self.tags.setdefault(id(node), tag)
         if before is tag:
             return
         before.symbol = before.symbol or tag.symbol
-        if before.axes is None:
-            before.axes, before.path = tag.axes, tag.path
-        elif tag.axes is not None:
-            for first, second in zip(before.axes, tag.axes, strict=True):
-                self._unite(before.path, first, tag.path, second)
-
-    def axes(self, tag: Tag) -> tuple[str, ...]:
-        """The names of a tag's axes, as one drawing calls them."""
-        return tuple(self.renamed.get((tag.path, axis), axis) for axis in tag.axes or ())
-
-    def _unite(self, path: str, first: str, other_path: str, second: str) -> None:
-        """Two names of one axis: within one module n_q and n_k become n, else the first stays.
-
-        Names are a layer's own: the n_q of self-attention is n there, and stays n_q in cross-attention.
-        """
-        name = self.renamed.get((path, first), first)
-        if path == other_path and first != second and first.split("_")[0] == second.split("_")[0]:
-            name = self.renamed[path, first] = first.split("_")[0]
-        if name != second:
-            self.renamed[other_path, second] = name
+        self.same += zip(before.axes, tag.axes, strict=False)
+        before.axes = before.axes or tag.axes
 
     def open(self, kind: str, key: str, **details: Any) -> Span:
         """Begin a span now."""
@@ -196,8 +187,8 @@ def tag(
 ) -> None:
     """Call the tensor `symbol` in drawings, its axes by the names in `axes` ("B h n d_k"). None is ignored.
 
-    A tensor tagged twice keeps its first symbol, and the two names of an axis mean one (in that module): the
-    query of self-attention, tagged "B n_q d", is its key, tagged "B n_k d", so both are n.
+    A tensor tagged twice keeps its first symbol, and the two names of an axis mean one: the query of
+    self-attention, tagged "B n_q d", is its key, tagged "B n_k d", so both are n.
 
     symbol: written as W^Q, b_K, W_1^Q; None names the axes alone.
     transposed: the symbol means the transpose, as W^Q does of a weight stored (out, in); so do the axes.
@@ -209,9 +200,9 @@ def tag(
     """
     if not _listening or tensor is None or (recorder := _state.recorder) is None:
         return
-    names = None if axes is None else tuple(axes.split())
+    names = (axes or "").split()
     shown = tensor if of is None else of
-    if names is not None and len(names) != shown.ndim:
+    if axes is not None and len(names) != shown.ndim:
         raise ValueError(
             f"tag: {symbol} has shape {shown.shape}, but axes={axes!r} names {len(names)} axes; "
             f"name each axis once"
@@ -219,7 +210,9 @@ def tag(
     path = recorder.paths[-1] if recorder.paths else ""
     known = recorder.tag_of(of) if of is not None else None
     called = recorder.symbol(symbol) if of is None else known.symbol if known is not None else symbol
-    recorder.add(Tag(tensor, called, names, transposed, of, path))
+    names[-2:] = names[-2:][:: -1 if transposed else 1]  # as they are stored
+    own = tuple(Axis(path, name, size) for name, size in zip(names, shown.shape, strict=False))
+    recorder.add(Tag(tensor, called, own, transposed, of, path))
 
 
 class _Nothing:

@@ -18,6 +18,7 @@ __all__ = ["SVG", "dress", "finish"]
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 XML = "http://www.w3.org/XML/1998/namespace"
+SPACE = ("\xa0", " ")  # what Graphviz writes for the second of two spaces, in SVG only, and what it means
 SCRIPT_SIZE, DOWN, UP = 0.72, 0.22, -0.36  # of the size of the line
 ET.register_namespace("", SVG)
 ET.register_namespace("xlink", XLINK)
@@ -70,13 +71,8 @@ def _widths(layout: dict[str, Any]) -> Widths:
             if step["op"] == "T":
                 (x, y), width = step["pt"], step["width"]
                 left = x - {"l": 0.0, "c": 0.5, "r": 1.0}[step["align"]] * width
-                found.setdefault(_spaces(step["text"]), []).append((left, -y, width))
+                found.setdefault(step["text"].replace(*SPACE), []).append((left, -y, width))
     return found
-
-
-def _spaces(text: str) -> str:
-    """Graphviz writes the second of two spaces as a no-break space, in SVG only."""
-    return text.replace("\xa0", " ")
 
 
 class _Run:
@@ -88,7 +84,7 @@ class _Run:
         self.size = float(element.get("font-size", 14))
         middle = element.get("text-anchor") == "middle"
         self.left, self.width = x, 0.6 * self.size * len(self.text)
-        for left, y, width in widths.get(_spaces(self.text), ()):
+        for left, y, width in widths.get(self.text.replace(*SPACE), ()):
             if abs(x - left - (width / 2 if middle else 0)) < 0.1 and abs(y - self.y) < 0.1:
                 self.left, self.width = left, width
 

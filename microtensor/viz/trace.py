@@ -18,7 +18,7 @@ from microtensor.engine import Entry, Op
 from microtensor.listing import reachable
 from microtensor.nn.module import Parameter
 from microtensor.viz import formula
-from microtensor.viz.record import Recorder, Span
+from microtensor.viz.record import Axis, Recorder, Span
 
 __all__ = ["Graph", "Node", "kept", "trace"]
 
@@ -42,7 +42,8 @@ class Node:
     symbol: str | None = None  # from a tag, or the tensor's own name
     given: str | None = None  # the name in draw's `names`
     code: str | None = None  # path of a parameter, name of an argument of forward
-    axes: tuple[str, ...] | None = None  # names, in the order of shape
+    tagged: tuple[Axis, ...] = ()  # what its layer calls its axes, in the order of shape
+    axes: tuple[str, ...] | None = None  # what the drawing calls them
     transposed: bool = False  # the symbol means the transpose of the stored tensor
     array: Any = None  # its values, where a layer has tagged it
     memory: int = 0  # of a leaf: the array that owns its elements
@@ -189,7 +190,8 @@ class _Tracer:
         if id(tensor) in self.recorder.parameters or isinstance(tensor, Parameter):
             return "param"
         given = _memory(shown) in self.input_memory or id(tensor) in self.given
-        named = given or self.recorder.tag_of(tensor)
+        tag = self.recorder.tag_of(tensor)
+        named = given or (tag is not None and tag.of is None)
         return "input" if tensor.requires_grad or (named and shown.dtype.kind != "b") else "const"
 
     def _add(self, value: Any, node: Node) -> Node:
@@ -207,9 +209,7 @@ class _Tracer:
             node.array = (tag.tensor if tag.of is None else tag.of).array
             node.symbol = tag.symbol or node.symbol
             node.transposed = tag.transposed
-            if tag.axes is not None:
-                axes = self.recorder.axes(tag)
-                node.axes = (*axes[:-2], *axes[:-3:-1]) if tag.transposed else axes
+            node.tagged = tag.axes
         if node.symbol is None and node.code is None and (name := self.variables.get(id(value))):
             node.symbol, node.code = (None, name) if "." in name else (name, None)
         self.by_id[id(value)] = node
