@@ -150,6 +150,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "init": (lambda: nn.init.normal_(3), TypeError, "normal_: tensor is 3"),
     "init, number": (lambda: nn.init.constant_(X, [1.0]), TypeError, r"constant_: val is \[1.0\]"),
     "init, order": (lambda: nn.init.uniform_(X, 3, 1), ValueError, "uniform_: from 3 to 1"),
+    "max of two": (lambda: X.max(X, True), TypeError, "max: keepdim is True beside a tensor"),
+    "nan_to_num, 1": (lambda: mt.tensor([1]).nan_to_num("a"), TypeError, "nan_to_num: 'a' is no"),
     "vectors": (lambda: X @ mt.ones(4), ValueError, r"matmul: shapes \(3,\) and \(4,\) do not fit"),
     "type": (lambda: X.type("foo"), TypeError, "type: there is no foo here"),
     "tensor": (

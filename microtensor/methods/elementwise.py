@@ -263,11 +263,11 @@ class Elementwise:
         Raises: TypeError for what is no number, and, as a function, for what is no tensor.
         Source: torch.nan_to_num.
         """
-        if not dtypes.floating(self.dtype):
-            return self.clone()
-        ends = np.finfo(self.dtype)
+        ends = np.finfo(self.dtype if dtypes.floating(self.dtype) else np.float64)
         instead = (nan, 0.0), (posinf, ends.max), (neginf, ends.min)
         nan, high, low = (float(e) if v is None else as_number("nan_to_num", v) for v, e in instead)
+        if not dtypes.floating(self.dtype):
+            return self.clone()
         x = ops.where(ops.equal(self, math.inf), high, ops.where(ops.equal(self, -math.inf), low, self))
         return ops.where(ops.isnan(self), nan, x)
 

@@ -178,6 +178,8 @@ class Reductions(Order):
 
     def _extreme(self: Any, name: str, of_two: engine.Op, dim: Any, keepdim: bool) -> Any:
         if isinstance(dim, engine.Tensor):
+            if keepdim is not False:
+                raise TypeError(f"{name}: keepdim is {keepdim!r} beside a tensor; leave it out, or give dim")
             return of_two(self, dim)
         if dim is None:
             return getattr(self, f"a{name}")()
