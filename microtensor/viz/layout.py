@@ -139,7 +139,7 @@ def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
     """What a variant says of arrows; and room for those of many heads, or their strokes would be one."""
     boxes = [b.name for b in picture.order if b.shape == "cells" and b.lane in ("Q", "K", "V")]
     if variant.inputs and boxes and sum(cluster.index is not None for cluster in picture.clusters) > 2:
-        layout.statements.append(f"{{rank=same; {boxes[0]}; room [style=invis, height=2.2, width=0.01];}}")
+        layout.statements.append(f"{{rank=same; {boxes[0]}; room [style=invis, height=1.8, width=0.01];}}")
     for arrow in picture.arrows:
         if arrow.tail.kind in ("param", "input") and arrow.head.lane in ("Q", "K", "V"):
             first = variant.inputs and arrow.tail.kind == "input"
