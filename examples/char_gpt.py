@@ -8,7 +8,6 @@ The settings are nanoGPT's for a CPU, but for init_std: 0.02 there, as at six ti
 of the text is for validation: all of it, block by block.
 """
 
-import sys
 from argparse import Namespace
 
 import numpy as np
@@ -24,7 +23,7 @@ NANO = {"steps": 2000, "batch": 12, "block": 64, "layers": 4, "heads": 4, "width
 SMOKE = {"steps": 20, "batch": 4, "block": 16, "layers": 1, "heads": 2, "width": 32}
 JOB = TextJob(__doc__, "runs/chars", {**NANO, "dropout": 0.0, "lr": 1e-3, "init_std": 0.05, "seed": 0}, SMOKE)
 add = JOB.parser.add_argument
-add("--prompt", help="what the samples go on from; default a new line")
+add("--prompt", type=str, help="what the samples go on from; default a new line")
 add("--length", type=int, default=500, help="characters to write; default 500")
 add("--samples", type=int, default=1, help="how many times; default 1")
 add("--temperature", type=float, default=0.8, help="1 draws as learned, 0 the likeliest; default 0.8")
@@ -84,7 +83,8 @@ def work(options: Namespace) -> None:
         ids = generate(model, start, n, temperature=options.temperature, top_k=options.top_k, generator=drawn)
         return [tokenizer.decode(row) for row in ids]
 
-    write(0)  # what cannot be written is refused before anything is trained
+    with naming("--temperature"):
+        write(0)  # what cannot be written is refused before anything is trained
     trainer = make_trainer(model, train, valid, options)
     print(f"{len(text):,} characters, {tokenizer.vocab_size} different")
     if not JOB.fit(trainer, options):
@@ -96,4 +96,4 @@ def work(options: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(JOB.run(work))
+    raise SystemExit(JOB.run(work))

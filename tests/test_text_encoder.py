@@ -676,8 +676,8 @@ def test_the_example_compares_finds_and_learns(folder):
 def test_the_example_refuses_a_folder_without_a_model_in_one_line(tmp_path):
     for folder in (tmp_path / "none", tmp_path):
         done = example("--folder", folder)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("sentence_similarity: ")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("sentence_similarity: --folder: there is no config.json in ")
         assert str(folder) in done.stderr
         assert done.stderr.count("\n") == 1
 

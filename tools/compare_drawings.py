@@ -7,6 +7,7 @@ Prints the table of examples/gallery/README.md. What is not installed is left ou
 
 from __future__ import annotations
 
+import argparse
 import html
 import importlib
 import json
@@ -108,6 +109,9 @@ def sizes(layout: dict[str, Any]) -> list[float]:
 
 def main() -> int:
     """Print the table."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     tools: tuple[Callable[[], str], ...] = (torchviz, torchview, ours)
     print("| | nodes | parameters named | labels with a shape | norms of gradients | equations | inches | "
           "smallest text on A4, pt |")  # fmt: skip

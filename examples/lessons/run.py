@@ -17,7 +17,7 @@ import time
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 NEEDED = ("jupytext", "nbclient", "ipykernel")  # for notebooks: the extra `lessons`
 LESSONS = sorted(Path(__file__).resolve().parent.glob("[0-9][0-9]_*.py"))
@@ -64,6 +64,20 @@ def write_notebook(path: Path, folder: Path) -> None:
     sys.exit(failed is not None)
 
 
+class Parser(argparse.ArgumentParser):
+    """Its errors are one line. Its own, since the lessons need nothing but microtensor beside them."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"run: {message}{'' if ';' in message else '; see --help'}\n")
+
+
+def place(text: str) -> Path:
+    """For argparse, which would make "" the present folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no folder; name one")
+    return Path(text)
+
+
 def stop(number: int, frame: Any) -> None:
     """SIGTERM ends what was started here, too."""
     raise SystemExit(128 + number)
@@ -71,14 +85,16 @@ def stop(number: int, frame: Any) -> None:
 
 def main() -> int:
     """The exit status: 0 if every lesson holds what it claims."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("numbers", nargs="*", metavar="NN", help="of the lessons to run; default all")
     parser.add_argument("--smoke", action="store_true", help="short trainings, weaker claims: does all work?")
-    parser.add_argument("--notebooks", type=Path, metavar="FOLDER", help="make notebooks there, and run them")
+    parser.add_argument(
+        "--notebooks", type=place, metavar="FOLDER", help="make notebooks there, and run them"
+    )
     options = parser.parse_args()
     known = {path.name[:2]: path for path in LESSONS}
     if unknown := [number for number in options.numbers if number not in known]:
-        parser.error(f"there is no lesson {', '.join(unknown)}; choose among {', '.join(known)}")
+        parser.error(f"there is no lesson {', '.join(unknown) or repr('')}; choose among {', '.join(known)}")
     if options.smoke:
         os.environ["LESSON_SMOKE"] = "1"
     if options.notebooks is not None:

@@ -1,0 +1,70 @@
+"""What the command lines of the programs beside this file share: a wrong value is refused in one line."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+def reader(kind: Callable[[str], Any], what: str) -> Callable[[str], Any]:
+    """Reads a value for argparse; the empty one is none of any kind."""
+
+    def read(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if text:
+                return kind(text)
+        raise argparse.ArgumentTypeError(f"is {text!r}; give {what}")
+
+    return read
+
+
+READERS = {
+    int: reader(int, "a whole number"),
+    float: reader(float, "a number"),
+    str: reader(str, "a text"),
+    Path: reader(Path, "a path"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Of options whose type is int, float, str or Path. An error is one line, and the exit status 2."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        for kind, read in READERS.items():
+            self.register("type", kind, read)
+
+    def error(self, message: str) -> NoReturn:
+        """In the form of our own errors: `<program>: <what is wrong>; <what to do>`."""
+        said = re.sub(r"^argument (\S+): ", r"\1 ", message)
+        said = re.sub(r"invalid choice: (.*) \(choose from (.*)\)", r"is \1; choose among \2", said)
+        self.exit(2, f"{Path(sys.argv[0]).stem}: {said}{'' if ';' in said else '; see --help'}\n")
+
+
+@contextlib.contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Inside, an error of a value names the option that gave it, in place of the class that found it."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        said, found = re.subn(r"^[\w.]+: (?!there)\w+(?= is )", option, str(error))
+        if isinstance(error, OSError) and error.filename is not None:
+            said = f"{option} {error.filename}: {error.strerror}; name another"
+        elif not found:
+            said = re.sub(r"^([\w.]+: )?", f"{option}: ", said, count=1)
+        raise ValueError(said) from None
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Raises: ValueError if nothing can be written into the folder, which need not be there yet."""
+    with naming(option):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        what = "read-only" if there.is_dir() else "no folder"
+        raise ValueError(f"{option} {folder}: {there} is {what}; name another")
