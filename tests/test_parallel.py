@@ -611,3 +611,27 @@ def test_every_part_of_a_batch_is_cut_along_its_first_axis():
     assert cut["more"][1] == ["b", "c"]
     assert cut["scale"].item() == 2.0
     assert cut["of"] == 3
+
+
+# --- the tool that measures ---------------------------------------------------------------------------------
+
+MODEL = ROOT / "tools" / "parallel_model.py"
+
+
+def test_the_model_of_many_ranks_measures_one(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MICROTENSOR_QUIET": "1"}
+    command = [sys.executable, str(MODEL), "--steps", "1"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = re.findall(r"^ *(\d+) +\d+ +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ +\d+ %$", done.stdout, re.M)
+    assert rows == ["1", "2", "4", "8", "16", "32", "64"]
+
+
+@needs_mpi
+def test_two_ranks_measure_what_they_say_to_each_other(tmp_path):
+    done = mpirun(2, MODEL, "--steps", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shares = re.findall(r" ms a step (with overlap|without), (\d+\.\d) % of it for the other", done.stdout)
+    assert [how for how, _ in shares] == ["with overlap", "without"]
+    assert all(0 < float(share) < 100 for _, share in shares)
+    assert re.search(r"alpha \d\.\d\de-\d\d s, beta \d\.\d\de\+\d\d bytes/s", done.stdout)

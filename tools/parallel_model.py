@@ -55,7 +55,7 @@ class Job:
         logits = self.model(src, tgt[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten())
         ranks.backward(loss, self.parameters, len(src), last=True)
-        ranks.average(self.parameters, loss.item() * len(src), len(src), len(src))
+        ranks.average(self.parameters, loss.item(), len(src), len(src), counted=False)
         self.optimizer.step()
         return time.perf_counter() - start
 
