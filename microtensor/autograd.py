@@ -148,7 +148,7 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
     if not y._requires_grad:
         raise RuntimeError(
             f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or "
-            f"no_grad was on; set requires_grad=True on what you differentiate by, before the forward"
+            f"no_grad, detach() or numpy() cut it off; compute in tensors, from requires_grad=True up to here"
         )
     shape, dtype = y.array.shape, y.array.dtype
     if g is None:

@@ -176,7 +176,7 @@ def _check_entry(entry: Entry) -> None:
             cure = "compute a new tensor there, as in x = x * 2 for x *= 2, or change a clone() of it"
             leaves = [x.version for x in entry.inputs if isinstance(x, engine.Tensor)]
             if version in leaves or who.endswith((".step", ".data = …")):  # what trains shall change in place
-                cure = f"run the forward again after each {who}"
+                cure = f"run the forward again after each {who}, detach() what one step hands to the next"
             raise RuntimeError(
                 f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
                 f"{_checked(entry, version)}, which was changed in place by {who} at {line_of(place)} "

@@ -163,7 +163,7 @@ def as_mask(who: str, mask: Any) -> Any:
         kind = getattr(mask, "dtype", type(mask).__name__)
         raise TypeError(
             f"{who}: the mask is {kind}, and must say True where something happens; make it boolean: "
-            f"mask.bool() is True at its ones"
+            f"mask == 0 is True at its zeros, mask != 0 elsewhere"
         )
     return mask
 

@@ -127,10 +127,10 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
     shape, ids = input.array.shape, target.array
     want = shape[:1] * (len(shape) > 1) + shape[2:]
     if not shape or ids.shape != want:
-        raise ValueError(
-            f"{who}: input {input.shape} and target {target.shape} do not fit; make the target {want}, of "
-            f"class numbers (one-hot: argmax(1)), or the classes axis 1 of the input (last: transpose(1, -1))"
-        )
+        cure = f"make the target {want}, of class numbers (one-hot: argmax(1))"
+        if ids.shape == shape[:-1]:
+            cure = "the classes are axis 1, not the last: give input.transpose(1, -1)"
+        raise ValueError(f"{who}: input {input.shape} and target {target.shape} do not fit; {cure}")
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
     target = target if ids.dtype is dtypes.int64 else target.long()

@@ -261,12 +261,11 @@ class Module:
         faults = [f"{n} has shape {given[n].shape}, not {own[n].shape}" for n in both
                   if given[n].shape != own[n].shape]  # fmt: skip
         missing, unexpected = [n for n in own if n not in given], [n for n in given if n not in own]
-        if strict:
-            faults += [*(f"{n} is missing" for n in missing), *(f"{n} is unexpected" for n in unexpected)]
-        if faults:
+        names = [*(f"{n} is missing" for n in missing), *(f"{n} is unexpected" for n in unexpected)]
+        if faults or (names and strict):
             raise RuntimeError(
-                f"load_state_dict: {type(self).__name__} does not fit: {'; '.join(faults)}; load what was "
-                f"saved from the same architecture, or strict=False for missing and unexpected names"
+                f"load_state_dict: {type(self).__name__} does not fit: {'; '.join(faults + names)}; load what"
+                f" was saved from the same architecture{', or (strict=False) what is there' * (not faults)}"
             )
         modules = dict(self.named_modules(remove_duplicate=False))
         for name in both if assign else ():
