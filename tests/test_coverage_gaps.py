@@ -50,7 +50,11 @@ REFUSALS = {
     ),
     "a dataset without samples": (lambda: Dataset()[0], NotImplementedError, "define __getitem__"),
     "a batch of nothing": (lambda: default_collate([]), ValueError, "there are no samples"),
-    "a scheduler of nothing": (lambda: lr_scheduler.StepLR(None, 1), TypeError, "optimizer is NoneType"),
+    "a scheduler of nothing": (
+        lambda: lr_scheduler.StepLR(None, 1),
+        TypeError,
+        "StepLR: optimizer is None; give Opt",
+    ),
     "a schedule's middle": (
         lambda: lr_scheduler.StepLR(sgd(), 1, last_epoch=3),
         ValueError,

@@ -24,15 +24,17 @@ PLAIN = {int, float, bool, str, Callable, NoneType}
 hints = functools.cache(get_type_hints)
 
 
-def hold(room: str) -> None:
+def hold(room: str, *own: str) -> None:
     """From now on the functions and classes of a module, given by its name, look at what they are given.
+
+    own: names of those whose own words say more.
 
     At numbers, texts and functions they look before anything happens. Of constructors, and of all else, many
     know themselves what to say: the annotation speaks where they fail in Python's or NumPy's words, and where
     an object has been made of something else.
     """
     names = vars(sys.modules[room])
-    values = {name: names.get(name) for name in names["__all__"]}
+    values = {name: names.get(name) for name in names["__all__"] if name not in own}
     names |= {name: _held(value, name) for name, value in values.items() if inspect.isfunction(value)}
     kinds = {kind for value in values.values() if isinstance(value, type) for kind in value.__mro__}
     for kind in [k for k in kinds if k.__module__.startswith(room) and not is_dataclass(k)]:  # a file's
@@ -48,11 +50,11 @@ def _held(function: Callable[..., Any], who: str) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        said, early = "", False
+        said, early, called = "", False, type(args[0]).__name__ if makes else who
         for name, value in (*zip(names, args, strict=False), *given.items()):
             kinds = _kinds(hints(function).get(name, Any))
             if not any(_fits(value, kind) for kind in kinds):
-                said = f"{who}: {name} is {value!r:.60}; give {function.__annotations__[name]}"
+                said = f"{called}: {name} is {value!r:.60}; give {function.__annotations__[name]}"
                 early = early or (not makes and PLAIN.issuperset(kinds))
         try:
             made = None if early else function(*args, **given)

@@ -13,4 +13,4 @@ from microtensor.train.trainer import Trainer
 __all__ = ["Checkpoint", "Stopped", "Trainer", "World", "load", "load_checkpoint", "peak_memory"]
 __all__ += ["plot_history", "save", "save_checkpoint", "tune_allocator", "world"]
 
-hold(__name__)
+hold(__name__, "tune_allocator")
