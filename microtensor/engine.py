@@ -237,19 +237,17 @@ class Op:
 
     def _prepare(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """NumPy scalars become Python's (law 6), arrays tensors, and mixed dtypes one dtype."""
-        converted = [a.item() if isinstance(a, np.generic) else a for a in args]
-        converted = [
-            make(dtypes.as_array(a), None, None) if isinstance(a, np.ndarray) else a for a in converted
-        ]
-        chosen = converted[self.alike]
+        ready = [a.item() if isinstance(a, np.generic) else a for a in args]
+        ready = [make(dtypes.as_array(a), None, None) if isinstance(a, np.ndarray) else a for a in ready]
+        chosen = ready[self.alike]
         if chosen:
             common = dtypes.common(self.name, chosen)
             if self.floats and common.kind != "f":
                 common = dtypes.default
             if not any(isinstance(a, Tensor) for a in chosen):
                 chosen[0] = make(np.asarray(chosen[0], common), None, None)
-            converted[self.alike] = [_cast(a, common) for a in chosen]
-        return tuple(converted)
+            ready[self.alike] = [_cast(a, common) for a in chosen]
+        return tuple(ready)
 
     def _explain(self, error: Exception, arrays: Sequence[Any]) -> Exception:
         """The error in the house's form, with the shapes; errors that already have it pass."""
@@ -262,7 +260,9 @@ class Op:
             return ValueError(f"{self.name}: shapes {shapes} do not broadcast; from the right, axes must be "
                               f"equal or 1")  # fmt: skip
         kind = type(error) if type(error) in (ValueError, IndexError, TypeError) else ValueError
-        return kind(f"{self.name}: {text} (given {given}); check the shapes and arguments")
+        one_number = "to Python scalars" in text or "truth value of an array" in text  # math.erf(x), if x > 0
+        cure = "compute on whole arrays, by ops or NumPy" if one_number else "check the shapes and arguments"
+        return kind(f"{self.name}: {text} (given {given}); {cure}")
 
 
 def _broadcast(arrays: Sequence[Any]) -> bool:
@@ -275,6 +275,9 @@ def _broadcast(arrays: Sequence[Any]) -> bool:
 
 def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op: `@op("exp") def exp(x): ...`. Inputs are positional, metadata keyword-only.
+
+    Then come `@exp.vjp` (its gradient), `@exp.samples` (what it is tested on), and for a fused op
+    `@exp.composite`: its definition in simple ops, for higher derivatives, and for tests to compare it with.
 
     Options: `label` for drawings; `broadcasts` (inputs broadcast, the walk undoes it); `promotes` (the slice
     of inputs brought to one dtype, or None; all of them where `broadcasts`); `floats` (integers become the

@@ -212,7 +212,7 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
         gradients = vjp(g, *saved, **params) if params else vjp(g, *saved)
     except Exception as error:
         error.add_note(f"in the backward of {entry!r}")
-        if create_graph or isinstance(error, AttributeError):
+        if create_graph or isinstance(error, AttributeError | TypeError) or "truth value" in str(error):
             error.add_note(
                 "its VJP is called on arrays, and on tensors to be differentiated: write it in operators and "
                 "functions of ops (microtensor.ops.where for np.where), without numpy() and detach()"

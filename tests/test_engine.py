@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import math
 import threading
 import weakref
 
@@ -921,6 +922,32 @@ def test_errors_of_a_forward_say_who_and_what_was_given():
         mt.ones(2, 3) + mt.ones(4)
     with pytest.raises(ValueError, match=r"matmul: shapes \(2, 3\) and \(2, 3\) do not fit"):
         mt.ones(2, 3) @ mt.ones(2, 3)
+
+
+@pytest.mark.parametrize("one", [math.erf, float, lambda x: x if x > 0 else -x], ids=["math", "float", "if"])
+def test_python_of_one_number_where_arrays_come_says_what_to_use(declare, one):
+    @declare("forward_of_one", differentiable=False)
+    def forward_of_one(x):
+        """y = one(x)"""
+        return one(x)
+
+    with pytest.raises(
+        (TypeError, ValueError), match=r"forward_of_one: .*; compute on whole arrays, by ops or"
+    ):
+        forward_of_one(mt.ones(2))
+
+    @declare("backward_of_one")
+    def backward_of_one(x):
+        """y = x          gradient: g · one(x)"""
+        return x + 0.0
+
+    @backward_of_one.vjp
+    def backward_of_one_vjp(g, x):
+        return (g * one(x),)
+
+    with pytest.raises((TypeError, ValueError)) as caught:
+        backward_of_one(leaf(1.0, 2.0)).sum().backward()
+    assert "write it in operators and functions of ops" in "".join(caught.value.__notes__)
 
 
 def test_two_modules_cannot_declare_one_name(declare):
