@@ -45,7 +45,7 @@ class Layout:
     def __init__(self, graph: Item) -> None:
         objects, first = graph["objects"], graph["_subgraph_cnt"]
         self.direction = graph.get("rankdir", "TB")
-        self.nodes = {o["_gvid"]: o for o in objects[first:] if o.get("style") != "invis"}
+        self.nodes = {o["_gvid"]: o for o in objects[first:]}
         self.clusters = [o for o in objects[:first] if o["name"].startswith("cluster")]
         self.edges = [e for e in graph.get("edges", []) if e.get("style") != "invis"]
         self.ids = {node["id"]: number for number, node in self.nodes.items()}

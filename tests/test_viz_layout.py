@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import itertools
-import math
-import re
 from typing import Any
 
 import pytest
-from check_layout import _curve, problems
+from check_layout import problems
 from drawings import VIEWS, cases, drawing, faults
 
 
@@ -73,24 +70,6 @@ def test_layout_holds_with_gradients_values_and_costs(level: str, direction: str
             cost=True,
         )
         assert problems(drawn.json) == []
-
-
-def test_arrows_of_parameters_of_many_heads_part() -> None:
-    """Three quarters of their way and more, no arrow of another lane is nearer than 6 pt."""
-    layout = drawing(level="heads", heads=4).json
-    names = {o["_gvid"]: o["name"] for o in layout["objects"] if "_gvid" in o}
-    curves: dict[str, list[list[tuple[float, float]]]] = {}
-    for edge in layout["edges"]:
-        if names[edge["tail"]].startswith("p_lin") and re.fullmatch(r"lin[QKV]\d", names[edge["head"]]):
-            curves.setdefault(edge["color"], []).append(_curve(edge))
-    assert len(curves) == 3
-    near = whole = 0.0
-    for mine, others in itertools.combinations(curves.values(), 2):
-        theirs = [point for curve in others for point in curve]
-        for start, end in (pair for curve in mine for pair in itertools.pairwise(curve)):
-            whole += math.dist(start, end)
-            near += math.dist(start, end) * (min(math.dist(start, point) for point in theirs) < 6)
-    assert near < 0.25 * whole, (near, whole)
 
 
 def test_layout_holds_for_lines_that_are_kept_alive_one_by_one() -> None:

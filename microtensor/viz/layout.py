@@ -136,10 +136,7 @@ def _side_by_side(layout: Layout, picture: Picture) -> None:
 
 
 def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
-    """What a variant says of arrows; and room for those of many heads, or their strokes would be one."""
-    boxes = [b.name for b in picture.order if b.shape == "cells" and b.lane in ("Q", "K", "V")]
-    if variant.inputs and boxes and sum(cluster.index is not None for cluster in picture.clusters) > 2:
-        layout.statements.append(f"{{rank=same; {boxes[0]}; room [style=invis, height=1.8, width=0.01];}}")
+    """What a variant says of arrows."""
     for arrow in picture.arrows:
         if arrow.tail.kind in ("param", "input") and arrow.head.lane in ("Q", "K", "V"):
             first = variant.inputs and arrow.tail.kind == "input"
