@@ -51,8 +51,9 @@ assert names == ["sum", "exp", "mul"]  # newest first
 # gradient of $y$ by each of the op's inputs $u$,
 # $$\bar u_j = \sum_i \bar v_i \, \frac{\partial v_i}{\partial u_j}.$$
 # The matrix $\partial v/\partial u$ is never built: for `exp` the formula is $\bar u = \bar v \circ v$,
-# element by element. Start with $\partial y/\partial y = 1$ and go back along the pointers. (A formula may
-# hand over a gradient as a function, to be called only if that input needs one: `mul` does.)
+# element by element. Start with $\partial y/\partial y = 1$, of shape () as `y` is, and go back along the
+# pointers. (`vjp_params` names what a formula needs of the options of the call, as the axis of `sum`. And it
+# may hand over a gradient as a function, to be called only if that input needs one: `mul` does.)
 
 # %%
 entry, g = y.grad_fn, mt.ones(()).numpy()

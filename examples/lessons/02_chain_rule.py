@@ -92,7 +92,7 @@ for n in (1, 2, 4, 8, 12):
     assert x.grad.item() == newest  # to the bit
 picture = viz.draw(diamonds(2, 1.0)[0], level="ops", grads=True)  # from 1: no gradient is negative there
 print(f"drawn: {picture.save(out / '02_diamonds.svg')}: what arrives at x, 1.1 + 0.71, adds up to 1.8")
-print("shown: way by way a diamond doubles the visits, newest first it adds two")
+print("shown: one diamond more doubles the visits way by way, and adds two to that; newest first it adds two")
 picture  # a notebook shows it
 
 # %% [markdown]

@@ -18,12 +18,12 @@ fast = njit(fastmath={"contract"})  # a product and the addition behind it may b
 
 # %% [markdown]
 # Most of a Transformer's time goes into $c_{ij} = \sum_k a_{ik} b_{kj}$: $2n^3$ operations on $3n^2$ numbers.
-# While one comes from memory a core could do a hundred operations: all depends on using again what has come.
-# `njit` makes machine code of these loops as they stand. **Naive.** Memory holds row behind row and hands out
-# lines of 64 bytes; the inner loop goes *down* a column of $B$ and uses 4 of them. **Reordered.** Along rows
-# of $B$ and $C$ whole lines are used, and one instruction does 4, 8 or 16 columns. **Blocked.** 128
-# columns at a time: all rows of $A$ meet a strip of $B$ so narrow that a cache holds it. Alone it brings
-# little: here all of $B$ is 1 MB, and may fit; and rows that begin a power of 2 apart fight for few places.
+# While one comes from memory a core could do a hundred operations: use it again while it is in a *cache*, a
+# small memory beside the core. `njit` makes machine code of the loops as they stand. **Naive.** Memory holds
+# row behind row and sends 16 neighbours at a time; *down* a column of $B$ one of them is used. **Reordered.**
+# Along rows all are, and one instruction of a core computes 4, 8 or 16 neighbours. **Blocked.** 128 columns
+# at a time, a strip of $B$ that can stay in the cache for all rows of $A$. Alone it brings little: $B$ is
+# only 1 MB; and numbers 2048 bytes apart, as two rows are, share few places of a cache and push others out.
 
 
 # %%
@@ -55,12 +55,12 @@ def blocked(A, B, C):
 
 
 # %% [markdown]
-# **Packed.** So a strip is copied once: its rows are neighbours. Four at a time meet eight rows of $A$. And
-# nearer than any cache are the **registers**, the few dozen places that a core computes in: a number of $C$
-# comes, gets four terms, and goes, a quarter as often as before. **Parallel.** Each core takes its share of
-# the strips. (`prange` is `range` but with `parallel=True`.) All add in the order of $k$: the same numbers,
-# to the bit. NumPy's library and ours, `microtensor/kernels/tiles.py`, keep a tile of $C$ in registers for
-# hundreds of $k$. No loop can ask for that; the instructions are written one by one.
+# **Packed.** So copy the strip into an array of its own, where rows are neighbours. And take four of its rows
+# at once: a number of $C$ comes into a **register**, one of the few dozen places in which a core computes,
+# gets four terms instead of one, and goes: a quarter as often. **Parallel.** Each core takes its share of the
+# strips. (`prange` is `range` but with `parallel=True`.) All add in the order of $k$: the same bits. NumPy's
+# library and ours, `microtensor/kernels/tiles.py`, keep a tile of $C$ in registers for hundreds of $k$. No
+# loop can ask for that; the instructions are written one by one.
 
 
 # %%

@@ -26,7 +26,7 @@ out.mkdir(parents=True, exist_ok=True)
 
 # %%
 Q, K, V = mt.randn(2, 8), mt.randn(5, 8), mt.randn(5, 3)  # 2 queries, 5 keys, d_k = 8
-y, A = scaled_dot_product_attention(Q, K, V)
+y, A = scaled_dot_product_attention(Q, K, V)  # with the shares; nn.functional's, PyTorch's, gives y only
 mt.testing.assert_close(A, (Q @ K.T / math.sqrt(8)).softmax(-1))
 mt.testing.assert_close(y, A @ V)
 print(f"shares of query 0: {', '.join(f'{share:.2f}' for share in A[0].tolist())}")
@@ -78,7 +78,7 @@ def losses(scale, steps, d=64, n=64):
         shown = mt.rand(n, 16).argsort(1)[:, :8]  # in each of n rows 8 of the 16 symbols, in random order
         q, k = symbols[shown[:, :1]] @ W_Q, symbols[shown] @ W_K  # (n, 1, d): the first is asked; (n, 8, d)
         numbers = mt.randn(n, 8, 1)
-        y = nn.functional.scaled_dot_product_attention(q, k, numbers, scale=scale)  # (n, 1, 1)
+        y = nn.functional.scaled_dot_product_attention(q, k, numbers, scale=scale)  # y only: (n, 1, 1)
         loss = (y - numbers[:, :1]).square().mean()
         optimizer.zero_grad()  # forgets the last gradients, for backward() adds to .grad
         loss.backward()
