@@ -362,7 +362,7 @@ class Painter:
         total = sum(self._flop(g) for g in self.folded.groups)
         labels = [label for box in self.order for label in (*box.lines, *(row[0] for row in box.rows))]
         masked = ", grey = masked" if any(" mask" in box.classes for box in self.order) else ""
-        longest = LONGEST_LINE * (7 if self.level == "tape" else 3)  # a tape is wide, and its page full
+        longest = LONGEST_LINE * (9 if self.level == "tape" else 3)  # a tape is wide, and its page full
         return [
             self._caption(),
             *told(self.found),
