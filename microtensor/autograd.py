@@ -47,7 +47,7 @@ def backward(
         warn(
             f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the "
             f"gradients of three steps; set it to zero once a step, before backward(): "
-            f"optimizer.zero_grad(), model.zero_grad() or x.grad = None"
+            f"optimizer.zero_grad(), model.zero_grad(), or p.grad = None for each"
         )
 
 

@@ -797,6 +797,17 @@ def test_a_product_that_a_transposition_would_mend_says_so():
         ValueError, match=r"^matmul: .* \(10\), as \(2, 4, 16, 10\) of the second's \.mT would$"
     ):
         q @ k
+    with pytest.raises(
+        ValueError, match=r"second last of the second \(4\)$"
+    ):  # nor would the leading axes fit
+        q @ k.transpose(1, 2)
+
+
+def test_a_projection_of_heads_that_are_not_joined_says_how_to_join_them():
+    with pytest.raises(ValueError, match=r"in_features: \.transpose\(1, 2\)\.flatten\(2\) joins heads$"):
+        nn.Linear(64, 64)(mt.ones(2, 4, 10, 16))
+    with pytest.raises(ValueError, match=r"in_features$"):
+        nn.Linear(64, 64)(mt.ones(2, 10, 16))
 
 
 def test_an_overwritten_value_is_shown_with_its_own_shape():

@@ -23,7 +23,9 @@ def _product(a: Any, b: Any, add: Any = None) -> Any:
     if kind is not (other := b.dtype) and kind != other:
         raise TypeError(f"matmul: dtypes {a.dtype} and {b.dtype} differ; convert one with .to(dtype)")
     if a.shape[-1] != b.shape[-2]:
-        transposed = f", as {b.mT.shape} of the second's .mT would" if a.shape[-1] == b.shape[-1] else ""
+        leads = a.shape[-3::-1][: b.ndim - 2] == b.shape[-3::-1][: a.ndim - 2]
+        fits = leads and a.shape[-1] == b.shape[-1]
+        transposed = f", as {b.mT.shape} of the second's .mT would" if fits else ""
         raise ValueError(
             f"matmul: shapes {a.shape} and {b.shape} do not fit; the last axis of the first ({a.shape[-1]}) "
             f"must equal the second last of the second ({b.shape[-2]}){transposed}"
@@ -51,14 +53,8 @@ def matmul_vjp(g, a, b):
 
 @matmul.samples
 def matmul_samples(rng):
-    shapes = [
-        ((2, 3), (3, 4)),
-        ((5, 2, 3), (3, 4)),
-        ((2, 3), (5, 3, 4)),
-        ((5, 1, 2, 3), (6, 3, 4)),
-        ((2, 0), (0, 3)),
-    ]
-    for a, b in shapes:
+    shapes = [((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)), ((5, 1, 2, 3), (6, 3, 4))]
+    for a, b in [*shapes, ((2, 0), (0, 3))]:
         yield (rng.normal(size=a), rng.normal(size=b)), {}
 
 
@@ -69,8 +65,10 @@ def linear(x, w, b):
     W is (out, in), as in PyTorch. Source: the lecture's Q = X W^Q, with W^Q = Wᵀ.
     """
     if x.shape[-1:] != w.shape[1:]:
+        heads = x.ndim == 4 and x.shape[1] * x.shape[3] == w.shape[-1]  # (B, H, T, d_k)
+        joined = ": .transpose(1, 2).flatten(2) joins heads" if heads else ""
         raise ValueError(f"linear: input {x.shape} ends in {x.shape[-1:]}, weight {w.shape} takes "
-                         f"{w.shape[1:]}; make the last axis of the input in_features")  # fmt: skip
+                         f"{w.shape[1:]}; make the last axis of the input in_features{joined}")  # fmt: skip
     if b is not None and b.dtype != x.dtype:
         raise TypeError(f"linear: input {x.dtype} and bias {b.dtype} differ; convert one with .to(dtype)")
     return _product(x, w.T, b)  # (..., in) (in, out) → (..., out)
