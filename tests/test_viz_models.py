@@ -135,6 +135,25 @@ def test_a_fill_says_that_it_takes_the_negated_mask() -> None:
     assert "¬" not in viz.draw(x.masked_fill(mask, 0.0), level="ops").dot
 
 
+@pytest.mark.parametrize("options", [{}, {"depth": 1}, {"depth": 2}, {"depth": 3}, {"level": "ops"}])
+@pytest.mark.parametrize("make", [gpt, transformer])
+def test_layers_that_are_drawn_once_count_as_often_as_they_are_run(
+    make: Any, options: dict[str, Any]
+) -> None:
+    model, *inputs = make()
+    with viz.recording():  # line by line, as it is drawn
+        y = model(*inputs)
+        total = mt.tape(y[0] if isinstance(y, tuple) else y).flop
+    dot = viz.draw(model, *inputs, cost=True, **options).dot
+    assert f"in all {cost.readable(total)}" in dot
+    costs = [set(re.findall(r">[^<]*(?:FLOP|B)( each)?<", box)) for box in re.findall(r'.*class="op .*', dot)]
+    assert len(costs) > 3
+    assert all(
+        len(said) == 1 for said in costs
+    )  # all that a box says of its cost is of one layer, or none is
+    assert ({" each"} in costs) is ("×" in " ".join(clusters(dot).values()))
+
+
 @pytest.mark.parametrize("options", [{}, {"depth": 1}, {"depth": 2}, {"level": "ops"}, {"level": "tape"}])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_one_name_means_one_tensor(norm: str, options: dict[str, Any]) -> None:

@@ -180,8 +180,7 @@ class Painter:
         count = sum(math.prod(n.shape or ()) for n in group.inside)
         parts = self._parts(group)
         lines, small = self._equation(group), [self.shapes.html(group.last)]
-        each = " each" if group.members[0] in self.folded.twins else ""
-        small += [f"{count:,} parameters{each}"] if count else []
+        small += [f"{count:,} parameters{self._each(group)}"] if count else []
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
         tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
         box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {symbols.safe(group.span.key)}",
@@ -237,7 +236,8 @@ class Painter:
         box.gradient = self.norm(group.last) if self.level == "heads" else ""
         if self.options.cost:
             size = np.dtype(group.last.dtype).itemsize * math.prod(group.last.shape or ())
-            box.small += [cost.readable(self._flop(group)), cost.readable(size, "B")]
+            found = cost.readable(self._flop(group.members)), cost.readable(size, "B")
+            box.small += [f"{text}{self._each(group)}" for text in found]
         if self.options.values:
             in_row = 2 if self.narrow else MOST_GRIDS
             box.grids, said = grids(group, in_row)
@@ -250,15 +250,19 @@ class Painter:
                 box.found = finding.mark
                 box.kind = "fault" if finding.fault else box.kind
 
-    def _flop(self, group: Group) -> int:
-        return sum(cost.flop(n.op, n.shape, [p.shape for p in n.parents]) for n in group.members if n.op)
+    def _each(self, group: Group) -> str:
+        """Behind a number: of one layer, where a box stands for several."""
+        return " each" if group.members[0] in self.folded.twins else ""
+
+    def _flop(self, nodes: list[Node]) -> int:
+        return sum(cost.flop(n.op, n.shape, [p.shape for p in n.parents]) for n in nodes if n.op)
 
     def _facts(self, group: Group) -> list[str]:
         """Lines of a tooltip: module, shapes, FLOP, gradient."""
         inside = set(group.members)
         sources = dict.fromkeys(e for m in group.members for e in m.parents if e not in inside)
         path = path_of(group)
-        flops = cost.readable(self._flop(group))
+        flops = f"{cost.readable(self._flop(group.members))}{self._each(group)}"
         node = group.last
         return [
             *([f"module: {path}"] if path else []),
@@ -359,7 +363,7 @@ class Painter:
 
     def captions(self) -> list[str]:
         """Sizes and how much was folded; what was found; what cells and costs mean."""
-        total = sum(self._flop(g) for g in self.folded.groups)
+        total = self._flop(self.graph.nodes)  # of all layers, also of those that another stands for
         labels = [label for box in self.order for label in (*box.lines, *(row[0] for row in box.rows))]
         masked = ", grey = masked" if any(" mask" in box.classes for box in self.order) else ""
         longest = LONGEST_LINE * (9 if self.level == "tape" else 3)  # a tape is wide, and its page full
