@@ -242,6 +242,60 @@ def test_cells_show_scores_as_they_are_and_weights_with_grey_what_is_masked(
     assert 'WIDTH="9"' not in viz.draw(layer, x, mask=causal_mask(5)).dot
 
 
+def looks(dot: str, id: str) -> list[str]:
+    """Of each cell of a node: its fill, and its frame if it has one."""
+    return re.findall(r'<TD WIDTH="9" HEIGHT="9" FIXEDSIZE="TRUE" BGCOLOR="([^>]*)"></TD>', node(dot, id))
+
+
+WRONG = '#FDE6E8" BORDER="1" COLOR="#C00018'
+
+
+def test_a_cell_that_is_not_finite_looks_like_no_value(x: mt.Tensor) -> None:
+    layer = MultiHeadAttention(16, 2)
+    assert "not finite" not in viz.draw(layer, x, values=True).dot
+    layer.k_proj.weight.array[0, 0] = np.nan  # of head 1 alone
+    drawing = viz.draw(layer, x, values=True)
+    for id in ("node-scores", "node-softmax"):
+        assert looks(drawing.dot, id).count(WRONG) == looks(drawing.dot, id)[:25].count(WRONG) == 25
+    assert "framed in red = not finite" in drawing.dot
+    assert "masked" not in drawing.dot
+    svg = drawing.svg().lower()
+    assert svg.count("#c00018") >= 2 * 25
+
+
+def test_a_nan_is_never_called_masked(x: mt.Tensor) -> None:
+    layer = MultiHeadAttention(16, 2)
+    layer.k_proj.weight.array[0, 0] = np.nan
+    drawing = viz.draw(layer, x, mask=causal_mask(5), values=True)
+    masked = looks(drawing.dot, "node-softmax").count("#E4E7EB")
+    assert masked < 20  # a weight of a row with NaN is NaN, also where a mask forbids
+    (found,) = (each for each in drawing.data["nodes"] if each["id"] == "node-softmax")
+    values = found["tensors"][0]["values"]
+    for shares, hidden in zip(np.ravel(values["maps"]), np.ravel(values["masked"]), strict=True):
+        assert not (hidden and shares == "nan")
+    assert sum(np.ravel(values["masked"])) == masked
+
+
+def test_minus_infinity_is_masked_only_where_a_mask_says_so() -> None:
+    def attend(x: mt.Tensor, mask: mt.Tensor) -> mt.Tensor:
+        with viz.fold("scores", "S = x @ x.mT", x=x):
+            return (x @ x.mT).masked_fill(mask, -np.inf)
+
+    x, mask = mt.ones(1, 3, 2, requires_grad=True), mt.tensor(np.eye(3) > 0)
+    with viz.recording():
+        S = attend(x, mask)
+        viz.tag(S, "S", axes="B n_q n_k")
+        drawn = looks(viz.draw(S, values=True).dot, "node-scores")
+    assert drawn.count("#E4E7EB") == 3
+    with viz.recording():
+        x = mt.tensor(np.full((1, 3, 2), 1e30, np.float32), requires_grad=True)
+        with viz.fold("scores", "S = x @ x.mT", x=x):
+            S = x @ -x.mT
+        viz.tag(S, "S", axes="B n_q n_k")
+        drawn = looks(viz.draw(S, values=True).dot, "node-scores")
+    assert drawn == [WRONG] * 9
+
+
 def test_many_positions_or_heads_have_no_cells_but_a_reason(x: mt.Tensor) -> None:
     dot = viz.draw(MultiHeadAttention(16, 8), x, values=True).dot
     assert "no cells: more than 4 heads or 12 positions" in node(dot, "node-softmax")

@@ -8,13 +8,15 @@ import numpy as np
 
 from microtensor.viz.fold import Group
 from microtensor.viz.formula import two_digits
-from microtensor.viz.style import to_dark
+from microtensor.viz.style import LIGHT, to_dark
 from microtensor.viz.trace import Node
 
-__all__ = ["CAPTION", "MOST_GRIDS", "grids", "masked"]
+__all__ = ["CAPTION", "GREY", "MOST_GRIDS", "WRONG", "grids", "masked"]
 
 MOST_POSITIONS, MOST_GRIDS = 12, 4
-GREY = "#E4E7EB"  # masked
+GREY = 'BGCOLOR="#E4E7EB"'  # masked
+WRONG = 'BGCOLOR="{1}" BORDER="1" COLOR="{0}"'.format(*LIGHT.kinds["fault"])  # NaN, or ±∞ that no mask made
+MASKING = {"masked_fill", "where", "add"}  # ops that forbid by −∞
 SIZE = 'WIDTH="9" HEIGHT="9" FIXEDSIZE="TRUE"'
 ORANGE, BLUE, PURPLE = (0xBF, 0x58, 0x04), (0x01, 0x73, 0xE3), (0xA5, 0x43, 0x86)
 CAPTION = (
@@ -28,7 +30,7 @@ def grids(group: Group, in_row: int) -> tuple[str, str]:
     array = group.last.array
     if group.span is None or group.span.key not in ("scores", "softmax") or array is None or array.ndim < 2:
         return "", ""
-    node = group.members[0]
+    node = group.members[0] if group.span.key == "softmax" else group.last
     hidden = masked(node, node.parents[0].array if node.parents else None, array)
     while array.ndim > 3 or (array.ndim == 3 and group.span.within is not None):
         array, hidden = array[0], hidden[0]  # the first of the batch
@@ -39,30 +41,28 @@ def grids(group: Group, in_row: int) -> tuple[str, str]:
     if group.span.key == "scores":
         scale = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array))) or 1.0
         ends, said = (ORANGE, BLUE), f"cells ± {two_digits(scale)}"
-    made = [_grid(grid / scale, mask, ends) for grid, mask in zip(array, hidden, strict=True)]
-    cells = [f"<TD>{grid}</TD>" for grid in made]
+    cells = [f"<TD>{_grid(x / scale, mask, ends)}</TD>" for x, mask in zip(array, hidden, strict=True)]
     rows = ["".join(cells[i : i + in_row]) for i in range(0, len(cells), in_row)]
-    wide, high = (
-        count * (_points(n) + 2) + 2
-        for count, n in ((min(in_row, len(made)), array.shape[2]), (len(rows), array.shape[1]))
-    )
+    sizes = (min(in_row, len(cells)), array.shape[2]), (len(rows), array.shape[1])
+    wide, high = (count * (_points(n) + 2) + 2 for count, n in sizes)
     return f"{_table(wide, high, spacing=2)}<TR>{'</TR><TR>'.join(rows)}</TR></TABLE>", said
 
 
-def masked(node: Node, scores: Any, weights: Any) -> Any:
-    """Where softmax's weights are 0 because nobody may attend there: its scores are −∞, if they are known."""
-    known = scores is not None and node.op is not None and node.op.name == "softmax"
-    return np.isneginf(scores) if known else np.zeros(weights.shape, bool)
+def masked(node: Node, scores: Any, values: Any) -> Any:
+    """Where nobody may attend: a mask says −∞, or softmax's weight is 0 as its score, if known, is −∞."""
+    if node.op is not None and node.op.name == "softmax":
+        return np.zeros(values.shape, bool) if scores is None else np.isneginf(scores) & (values == 0)
+    of_mask = node.kind == "const" or "mask" in (node.code or "") or (node.op and node.op.name in MASKING)
+    return np.isneginf(values) & bool(of_mask)
 
 
 def _grid(values: Any, hidden: Any, ends: tuple[Any, Any]) -> str:
     rows = ""
     for line, masked in zip(values, hidden, strict=True):
-        colours = (GREY if m else _colour(float(v), *ends) for v, m in zip(line, masked, strict=True))
-        cells = (f'<TD {SIZE} BGCOLOR="{colour}"></TD>' for colour in colours)
+        looks = (GREY if m else _look(float(v), *ends) for v, m in zip(line, masked, strict=True))
+        cells = (f"<TD {SIZE} {look}></TD>" for look in looks)
         rows += f"<TR>{''.join(cells)}</TR>"
-    wide, high = _points(values.shape[1]), _points(values.shape[0])
-    return f"{_table(wide, high, border=1)}{rows}</TABLE>"
+    return f"{_table(*map(_points, values.shape[::-1]), border=1)}{rows}</TABLE>"
 
 
 def _points(cells: int) -> int:
@@ -76,9 +76,10 @@ def _table(wide: int, high: int, *, spacing: int = 0, border: int = 0) -> str:
     return f'<TABLE {size} BORDER="{border}" CELLBORDER="0" CELLSPACING="{spacing}" CELLPADDING="0">'
 
 
-def _colour(value: float, low: Any, high: Any) -> str:
-    """A number of −1 … 1 between white and two colours; never one that a theme would take for its own."""
-    share = min(abs(value), 1.0) if np.isfinite(value) else 1.0
-    parts = [round(255 + share * (end - 255)) for end in (low if value < 0 else high)]
+def _look(value: float, low: Any, high: Any) -> str:
+    """A number of −1 … 1 between white and two colours, none that a theme takes for its own; or WRONG."""
+    if not np.isfinite(value):
+        return WRONG
+    parts = [round(255 + abs(value) * (end - 255)) for end in (low if value < 0 else high)]
     text = "#{:02X}{:02X}{:02X}".format(*parts)
-    return text if text not in to_dark() else text[:-1] + f"{int(text[-1], 16) ^ 1:X}"
+    return f'BGCOLOR="{text if text not in to_dark() else text[:-1] + f"{int(text[-1], 16) ^ 1:X}"}"'

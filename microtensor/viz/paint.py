@@ -17,7 +17,7 @@ import numpy as np
 from microtensor import cost
 from microtensor.viz import formula, symbols
 from microtensor.viz.axes import Shapes
-from microtensor.viz.cells import CAPTION, MOST_GRIDS, grids
+from microtensor.viz.cells import CAPTION, GREY, MOST_GRIDS, WRONG, grids
 from microtensor.viz.columns import add_columns
 from microtensor.viz.findings import Finding, told
 from microtensor.viz.flow import Flow
@@ -365,13 +365,14 @@ class Painter:
         """Sizes and how much was folded; what was found; what cells and costs mean."""
         total = self._flop(self.graph.nodes)  # of all layers, also of those that another stands for
         labels = [label for box in self.order for label in (*box.lines, *(row[0] for row in box.rows))]
-        masked = ", grey = masked" if any(" mask" in box.classes for box in self.order) else ""
+        drawn = "".join(box.grids for box in self.order)
+        meant = ((GREY, ", grey = masked"), (WRONG, ", framed in red = not finite"))
         longest = LONGEST_LINE * (9 if self.level == "tape" else 3)  # a tape is wide, and its page full
         return [
             self._caption(),
             *told(self.found),
             *side_by_side(self.names.words([*labels, *told(self.found)]), longest, "  ·  "),
-            *([CAPTION + masked] if any(box.grids for box in self.order) else []),
+            *([CAPTION + "".join(word for look, word in meant if look in drawn)] if drawn else []),
             *([f"in a node: operations · bytes of the result; in all {cost.readable(total)}"]
               if self.options.cost else []),
         ]  # fmt: skip

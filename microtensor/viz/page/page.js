@@ -334,13 +334,13 @@ function aboutTensor(tensor, shares) {
   ];
 }
 
-/** Values as cells, orange − 0 + blue, shares white 0 … 1 purple, grey what is masked or not finite, as in the picture; the numbers
-    are in each cell's title. */
+/** Values as cells, orange − 0 + blue, shares white 0 … 1 purple, grey what is masked, framed in red what is not finite, as in the
+    picture; the numbers are in each cell's title. */
 function maps({ maps: grids, masked }, name, shares) {
   const finite = grids.flat(2).filter(Number.isFinite), most = shares ? 1 : Math.max(...finite.map(Math.abs)) || 1;
   const side = Math.min(16, 320 / Math.max(...grids.map((grid) => grid[0].length)));
   const cell = (x, hidden, i, j) => drawn("rect", {
-    x: j * side, y: i * side, width: side, height: side, fill: hidden ? GREY : colour(x, most, shares),
+    x: j * side, y: i * side, width: side, height: side, ...(hidden ? { fill: GREY } : Number.isFinite(x) ? { fill: colour(x, most, shares) } : WRONG),
   }, drawn("title", {}, hidden ? "masked" : digits(x)));
   return element("div", { class: "maps" }, ...grids.map((grid, k) => drawn("svg", {
     role: "img", width: side * grid[0].length, height: side * grid.length,
@@ -348,10 +348,9 @@ function maps({ maps: grids, masked }, name, shares) {
   }, ...grid.flatMap((row, i) => row.map((x, j) => cell(x, masked?.[k][i][j], i, j))))));
 }
 
-const GREY = "#E4E7EB";
+const GREY = "#E4E7EB", WRONG = { fill: "#FDE6E8", stroke: "#C00018" };
 
 function colour(x, most, shares) {
-  if (!Number.isFinite(x)) return GREY;
   const end = shares ? [0xa5, 0x43, 0x86] : x < 0 ? [0xbf, 0x58, 0x04] : [0x01, 0x73, 0xe3], share = Math.abs(x) / most;
   return `rgb(${end.map((part) => Math.round(255 + share * (part - 255))).join(" ")})`;
 }
