@@ -377,6 +377,28 @@ def test_a_tensor_with_several_users_sums_their_gradients() -> None:
     assert dot.count("<I>dx</I> += ") == 2
 
 
+def test_a_layers_gradient_is_added_to_only_where_several_paths_arrive(
+    layer: MultiHeadAttention, x: mt.Tensor
+) -> None:
+    """Whatever the fold's text says: it does not know how often a user reads its tensors."""
+
+    def said(of: viz.Drawing) -> list[str]:
+        lines = re.findall(r'class="vjp".*tooltip="([^"]*)"', of.dot)
+        return [" ".join(e.split(" ")[:2]) for e in "&#10;".join(lines).split("&#10;") if e.startswith("d")]
+
+    memory = mt.randn(2, 7, 16, requires_grad=True)
+    cross = said(viz.draw(layer, x, memory, level="tape"))
+    assert [e for e in cross if e[:2] in ("dX", "dZ")] == ["dX =", "dZ +=", "dZ +="]
+    assert [e for e in said(viz.draw(layer, x, level="tape")) if e[:2] == "dX"] == ["dX +="] * 3
+    layer.k_proj.weight = layer.q_proj.weight
+    assert [e for e in said(viz.draw(layer, x, level="tape")) if e.startswith("dW^Q")] == ["dW^Q +="] * 2
+    with viz.recording():
+        with viz.fold("scores", "S = Q @ K.mT", "dQ = dS @ K", "dK = dS.mT @ Q", Q=x, K=x):
+            S = x @ x.mT
+        drawing = viz.draw(S.sum(), level="tape")
+    assert [e for e in said(drawing) if e[:2] == "dx"] == ["dx +="] * 2
+
+
 # --- constants ----------------------------------------------------------------------------------------------
 
 

@@ -104,11 +104,11 @@ class Printer:
         self.names, self.html = names, html
         self._text = symbols.escape if html else str  # signs and numbers
 
-    def print(self, text: str) -> str:
-        """The formula in symbols, with its left side."""
+    def print(self, text: str, sign: str = "") -> str:
+        """The formula in symbols, with its left side; sign: = or +=, by default the text's own."""
         target, tree, plus = parse(text)
-        right = self._print(tree)[0]
-        return right if target is None else f"{self._name(target)[0]} {'+=' if plus else '='} {right}"
+        left = f"{self._name(target)[0]} {sign or ('+=' if plus else '=')} " if target else ""
+        return left + self._print(tree)[0]
 
     def symbol(self, symbol: str) -> str:
         """One symbol."""

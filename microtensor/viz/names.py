@@ -136,7 +136,8 @@ class Names:
         if group.span is None:
             return self._gradients_of_op(group.last, html=html)
         printer = self.printer(self._bound(group), html=html)
-        return [printer.print(text) for text in group.span.texts[1:] if self._needed(group.span, text)]
+        signs = ((text, self._sign_of(group.span, text)) for text in group.span.texts[1:])
+        return [printer.print(text, sign) for text, sign in signs if sign is not None]
 
     def _gradients_of_op(self, node: Node, *, html: bool) -> list[str]:
         assert node.op is not None
@@ -150,17 +151,22 @@ class Names:
             text = (texts.gradients[place] if texts.gradients else None) or f"{op.name}_vjp(g)"
             read |= formula.operands(text)
             text = summed(node, value, text)
-            sign = "+=" if self.folded.uses[value] > 1 else "="
-            lines.append(f"{left.print(f'd{slot}')} {sign} {right.print(text)}")
+            lines.append(f"{left.print(f'd{slot}')} {self._sign(value)} {right.print(text)}")
         read |= {name for step in texts.steps for name in formula.operands(step)}  # what only steps use
         steps = (step for step in texts.steps if formula.parse(step)[0] in read)
         return [*map(right.print, steps), *lines]
 
-    def _needed(self, span: Span, text: str) -> bool:
-        """Does what a gradient formula computes, dX, belong to a tensor X that needs one?"""
+    def _sign(self, node: Node, paths: int = 1) -> str:
+        """Between a gradient and what one path gives it: += where several add up, here or in all."""
+        return "+=" if max(paths, self.folded.uses[self.folded.stands.get(node, node)]) > 1 else "="
+
+    def _sign_of(self, span: Span, text: str) -> str | None:
+        """The sign in a fold's gradient formula, dX = …: "" for the text's own, None if X needs none."""
         of = (formula.parse(text)[0] or "d")[1:]
-        node = self.graph.node_of(span.names.get(of))
-        return node.differentiable if node is not None else of not in span.names
+        node = self.graph.node_of(tensor := span.names.get(of))
+        if node is None or not node.differentiable:
+            return None if of in span.names else ""
+        return self._sign(node, sum(x is tensor for x in span.names.values()))  # in X Xᵀ it is Q and K
 
     def _bound(self, group: Group) -> dict[str, Any]:
         """The names in a fold's texts → symbols, numbers, or None for what is absent."""

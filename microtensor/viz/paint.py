@@ -175,18 +175,16 @@ class Painter:
 
     def _fold_box(self, group: Group) -> None:
         assert group.span is not None
-        key = self.key(group)
-        name = self.bare(key)
         count = sum(math.prod(n.shape or ()) for n in group.inside)
         parts = self._parts(group)
         lines, small = self._equation(group), [self.shapes.html(group.last)]
         small += [f"{count:,} parameters{self._each(group)}"] if count else []
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
         tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
-        box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {symbols.safe(group.span.key)}",
-                  lines, small, "\n".join(tooltip), f"ops.html#{symbols.safe(group.span.key)}")  # fmt: skip
+        name, key = self.bare(self.key(group)), symbols.safe(group.span.key)
+        box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {key}", lines, small,
+                  "\n".join(tooltip), f"ops.html#{key}", cells=parts)  # fmt: skip
         box.lane, box.block = group.lane, block_of(group)
-        box.cells = parts
         self._details(box, group)
         self.add(box, self.frames.of(group))
         self.of[group] = box, ""
@@ -261,11 +259,10 @@ class Painter:
         """Lines of a tooltip: module, shapes, FLOP, gradient."""
         inside = set(group.members)
         sources = dict.fromkeys(e for m in group.members for e in m.parents if e not in inside)
-        path = path_of(group)
         flops = f"{cost.readable(self._flop(group.members))}{self._each(group)}"
         node = group.last
         return [
-            *([f"module: {path}"] if path else []),
+            *([f"module: {path}"] if (path := path_of(group)) else []),
             f"in {', '.join(self.shapes.plain(s) for s in sources) or 'nothing'}",
             f"out {self.shapes.plain(node)} {node.dtype} · {flops}",
             *([f"gradient: {'; '.join(found)}"] if (found := self.names.gradients(group)) else []),
