@@ -159,14 +159,12 @@ class Painter:
     def _leaf_box(self, group: Group) -> None:
         node = group.last
         symbol = self.names.of(node) or "x"
-        kind = {"input": "input", "param": "param", "const": "constant"}[node.kind]
-        parts = [f"{symbols.plain(symbol)}: {kind} {self.shapes.plain(node)} {node.dtype}".strip()]
+        kind, word = node.kind, {"const": "constant"}.get(node.kind, node.kind)
+        parts = [f"{symbols.plain(symbol)}: {word} {self.shapes.plain(node)} {node.dtype}".strip()]
         parts += [node.code] if node.code and node.code != symbol else []
         lines, small = [symbols.html(symbol)], [self.shapes.html(node)]
         id = self.unique(f"node-{symbols.safe(self.names.stable(node))}")
-        box = Box(
-            f"t{node.number}", id, node.kind, node.kind, f"leaf {node.kind}", lines, small, "\n".join(parts)
-        )
+        box = Box(f"t{node.number}", id, kind, kind, f"leaf {kind}", lines, small, "\n".join(parts))
         box.gradient = self.norm(node)
         self._mark(box, group)
         self.leaves += 1
