@@ -345,6 +345,63 @@ def test_a_module_that_runs_twice_is_two_nodes() -> None:
     assert len(re.findall(r'"leaf param"', drawing.dot)) == 1  # both use its parameters
 
 
+class TwoResults(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: mt.Tensor) -> tuple[mt.Tensor, mt.Tensor]:
+        h = self.linear(x)
+        return h.tanh(), h.relu()
+
+
+def test_two_results_of_a_module_have_two_names_that_its_line_says() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.two, self.linear = TwoResults(), nn.Linear(4, 4)
+
+        def forward(self, x: mt.Tensor) -> mt.Tensor:
+            a, b = self.two(x)
+            return self.linear(a) * b
+
+    drawing = viz.draw(Net(), leaf(2, 4), depth=1)
+    assert drawing.about == ["z_1, z_2 = TwoResults(x)", "z_3 = Linear(z_1)", "y = z_3 ∘ z_2"]
+    arrows = re.findall(r'tooltip="(z_\d → [^&]*)&', drawing.dot)
+    assert sorted(arrows) == ["z_1 → z_3 = Linear(z_1)", "z_2 → y = z_3 ∘ z_2", "z_3 → y = z_3 ∘ z_2"]
+
+
+def test_two_calls_of_a_module_in_a_row_are_two_nodes() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, a: mt.Tensor, b: mt.Tensor) -> mt.Tensor:
+            return self.linear(a) * self.linear(b)
+
+    about = viz.draw(Net(), leaf(2, 4), leaf(2, 4), depth=1).about
+    assert about == ["z_1 = Linear(a)", "z_2 = Linear(b)", "y = z_1 ∘ z_2"]
+
+
+def undefined(about: list[str]) -> set[str]:
+    """Names of results that lines use before one of them says what they are."""
+    said, found = set[str](), set[str]()
+    for line in about:
+        left, _, right = line.partition(" = ")
+        found |= set(re.findall(r"\b(?:z_\d+|x\d+|[ab])\b", right)) - said
+        said |= set(left.split(", "))
+    return found
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_what_holds_modules_and_is_not_called_is_no_node(depth: int) -> None:
+    drawing = viz.draw(*gpt(), depth=depth)
+    assert not any("transformer(" in line for line in drawing.about)
+    assert any("Embedding(idx)" in line for line in drawing.about)
+    assert undefined(drawing.about) == set()
+
+
 @pytest.mark.parametrize(("depth", "level"), [(0, "equations"), (True, "equations"), (2, "ops"), (2, "tape")])
 def test_a_depth_that_means_nothing_is_refused(depth: int, level: str) -> None:
     with pytest.raises(ValueError, match="depth is a whole number of at least 1"):

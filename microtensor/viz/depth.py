@@ -31,15 +31,18 @@ def collapse(graph: Graph, depth: int | None) -> dict[Node, Span]:
 
 
 def module_span(node: Node, depth: int) -> Span | None:
-    """A span for the module at that depth around a node, if there is one."""
+    """A span for the call of the module at that depth around a node, if there is one.
+
+    What is there but has no call of its own (a ModuleDict) is no node: the parts of it that are called are.
+    """
     around = itertools.takewhile(lambda span: span.kind != "fold", node.spans)  # a line stays one node
-    path = next((s.path for s in reversed(list(around)) if s.kind == "module"), "")
-    path = next(iter(prefixes(path)[depth - 1 : depth]), "")
-    own = next((s for s in node.spans if s.kind == "module" and s.path == path), None)
-    title, names = (path, {}) if own is None else (own.title, own.names)
-    last = path.rsplit(".", 1)[-1]
-    key = str(title) if last.isdecimal() else last
-    return Span("module", key, path, 0, title=title, names=names) if path else None
+    calls = {span.path: span for span in reversed(list(around)) if span.kind == "module"}  # the outermost
+    path = next((p for p in prefixes(next(iter(calls), ""))[depth - 1 :] if p in calls), "")
+    if not path:
+        return None
+    own, last = calls[path], path.rsplit(".", 1)[-1]
+    key = str(own.title) if last.isdecimal() else last
+    return Span("module", key, path, own.start, title=own.title, names=own.names)
 
 
 def hide(graph: Graph, span_of: Callable[[Node], Span | None]) -> dict[Node, Span]:
@@ -53,15 +56,14 @@ def hide(graph: Graph, span_of: Callable[[Node], Span | None]) -> dict[Node, Spa
         found = span_of(node)
         if found is None or running is None or _place(found) != _place(running):
             running = found  # another module ran in between: a node of its own
-        if running is not None:
-            spans[node] = running
+        spans |= {} if running is None else {node: running}
     spans |= _parameters(graph, spans)
     _say(graph, spans)
     return spans
 
 
-def _place(span: Span) -> tuple[str, str, int | None]:
-    return span.path, span.key, span.within
+def _place(span: Span) -> tuple[str, str, int | None, int]:
+    return span.path, span.key, span.within, span.start
 
 
 def _parameters(graph: Graph, spans: dict[Node, Span]) -> dict[Node, Span]:

@@ -46,8 +46,7 @@ class Names:
     def _made_up(self) -> dict[Node, str]:
         """x, or x_1, x_2 … for leaves without a name; z_1, z_2 … for results, y for the last."""
         waiting: dict[str, list[Node]] = {}
-        for group in self.folded.groups:
-            node = group.last
+        for node in (n for group in self.folded.groups for n in group.outputs or [group.last]):
             if self._known(self.folded.ends.get(node, node)) is None and (node.op is None or self.by_line):
                 waiting.setdefault(STEMS[node.kind], []).append(node)
         output = self.folded.stands.get(self.graph.output, self.graph.output)
@@ -94,7 +93,10 @@ class Names:
     def line(self, group: Group, *, html: bool) -> str:
         """What a group computes, as an equation."""
         if group.span is not None:
-            return self.printer(self._bound(group), html=html).print(group.span.texts[0])
+            printer = self.printer(self._bound(group), html=html)
+            several = group.outputs[:-1] if group.span.kind != "fold" else []
+            others = [printer.symbol(self.of(node) or "z") for node in several]
+            return ", ".join([*others, printer.print(group.span.texts[0])])
         node = group.last
         return self.printer(self._of_op(node), html=html).print(f"y = {node.formula}")
 
@@ -173,11 +175,9 @@ class Names:
         assert group.span is not None
         bound: dict[str, Any] = {}
         for name, value in group.span.names.items():
-            node = None if isinstance(value, int | float | None) else self.graph.node_of(value)
-            node = value if isinstance(value, Node) else node
-            bound[name] = (self._in_formula(node) or name) if node is not None else value
-            if node is None and not isinstance(value, int | float | None):
-                bound[name] = name  # a tensor that the tape does not lead to keeps its formal name
+            node = value if isinstance(value, Node) else self.graph.node_of(value)
+            symbol = node and self._in_formula(node)  # a tensor beside the tape keeps its formal name
+            bound[name] = value if isinstance(value, int | float | None) else symbol or name
         target = formula.parse(group.span.texts[0])[0]
         if target is not None:
             bound[target] = self.of(group.last) or target
