@@ -345,6 +345,13 @@ def test_a_module_that_runs_twice_is_two_nodes() -> None:
     assert len(re.findall(r'"leaf param"', drawing.dot)) == 1  # both use its parameters
 
 
+@pytest.mark.parametrize(("names", "width"), [("math", "d"), ("code", "C")])
+def test_a_multiple_of_the_width_is_said_in_the_name_that_the_width_has(names: str, width: str) -> None:
+    legend = re.findall(r">(vocab = [^·]*)·", viz.draw(*gpt(), names=names).dot)[0]
+    assert re.findall(r"\b(3|4)(\w) = (\d+)", legend) == [("3", width, "48"), ("4", width, "64")]
+    assert re.search(rf", {width} = ", legend)
+
+
 class TwoResults(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -155,10 +155,11 @@ class Shapes:
         self.sizes = {axis: size for axis, size in pairs if not axis.isdecimal()}
 
     def letter(self, axis: str) -> str:
-        """The name of an axis as it is printed."""
-        base, _, sub = axis.partition("_")
-        house = HOUSE_LETTERS.get(axis) or HOUSE_LETTERS.get(base, base) + (sub and f"_{sub}")
-        return house if self.code else axis
+        """The name of an axis as it is printed; 3d is 3 times what d is called."""
+        stem = axis.lstrip("0123456789")
+        base, _, sub = stem.partition("_")
+        house = HOUSE_LETTERS.get(stem) or HOUSE_LETTERS.get(base, base) + (sub and f"_{sub}")
+        return axis.removesuffix(stem) + house if self.code else axis
 
     def _upright(self, axis: str) -> str:
         return symbols.html(self.letter(axis)).replace("<I>", "").replace("</I>", "")
