@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from importlib import import_module
 from sys import getrefcount
 from typing import Any
@@ -95,13 +95,23 @@ def grad(
     return tuple(arrived.get(id(n)) for n in nodes)
 
 
+def _several(who: str, what: str, given: Any) -> list[Any]:
+    """The tensors, one or several; a view learns what happened to its base."""
+    alone = isinstance(given, engine.Tensor) or not isinstance(given, Iterable)
+    several = [given] if alone else list(given)
+    for x in several:
+        if not isinstance(x, engine.Tensor):
+            raise TypeError(f"{who}: {what} holds {type(x).__name__}; give a tensor, or several in a list")
+        if x.base is not None:
+            engine.refresh(x)
+    return several
+
+
 def _wanted(who: str, inputs: Any) -> list[Any]:
-    wanted = [inputs] if isinstance(inputs, engine.Tensor) else list(inputs)
+    wanted = _several(who, "inputs", inputs)
     if not wanted:
         raise ValueError(f"{who}: inputs is empty; name at least one tensor, or leave it out for all leaves")
     for i, x in enumerate(wanted):
-        if x.base is not None:
-            engine.refresh(x)
         if not x.requires_grad:
             raise RuntimeError(
                 f"{who}: input {i} of shape {x.shape} requires no gradient; set requires_grad=True on it "
@@ -130,7 +140,7 @@ def _is_ours(found: tuple[Any, Any, bool]) -> bool:
 
 
 def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[tuple[Any, Any]]:
-    several: Sequence[Any] = [tensors] if isinstance(tensors, engine.Tensor) else list(tensors)
+    several = _several(who, "outputs" if who == "grad" else "tensors", tensors)
     if not isinstance(gradients, (list, tuple)):
         gradients = [gradients] * (len(several) if gradients is None else 1)
     if len(gradients) != len(several):
@@ -143,8 +153,6 @@ def _made(y: Any) -> str:
 
 
 def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
-    if y.base is not None:
-        engine.refresh(y)
     if not y._requires_grad:
         raise RuntimeError(
             f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or "

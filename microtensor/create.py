@@ -67,13 +67,9 @@ def from_numpy(array: Any) -> Tensor:
     Source: torch.from_numpy.
     """
     if not isinstance(array, np.ndarray):
-        raise TypeError(
-            f"from_numpy: takes an array, not {type(array).__name__}; use mt.tensor to copy other data"
-        )
+        raise TypeError(f"from_numpy: {type(array).__name__} is no array; use mt.tensor to copy other data")
     if array.dtype not in dtypes.KNOWN:
-        raise TypeError(
-            f"from_numpy: memory of {array.dtype.str} cannot be shared; use mt.tensor, which copies"
-        )
+        raise TypeError(f"from_numpy: memory of {array.dtype.str} is not shared; use mt.tensor, which copies")
     return as_tensor(array)
 
 
@@ -199,9 +195,7 @@ def arange(
         raise ValueError(f"arange: from {start} to {end} by {step} does not end; give finite numbers")
     if dtype is not None and dtypes.checked("arange", dtype).kind in "iu":
         if step != int(step):
-            raise ValueError(
-                f"arange: step {step} is no {np.dtype(dtype)}; choose a whole one, or a float dtype"
-            )
+            raise ValueError(f"arange: step {step} is no {np.dtype(dtype)}; give whole ones or a float dtype")
         start, end, step = int(start), int(end), int(step)
     if step == 0 or not 0 <= (end - start) / step < 2**63:
         raise ValueError(f"arange: step {step} does not lead from {start} to {end}; choose another step")

@@ -79,9 +79,7 @@ def _explain(hook: Any, node: Any, g: Any, changed: Any) -> Exception:
     made = repr(node) if hasattr(node, "place") else f"a leaf of shape {node.shape}"
     who = f"register_hook: the hook {getattr(hook, '__qualname__', hook)!s} of {made}"
     if not isinstance(changed, type(g)):
-        return TypeError(
-            f"{who} returned {type(changed).__name__}; return a tensor, or None to leave the gradient alone"
-        )
+        return TypeError(f"{who} returned {type(changed).__name__}; return a tensor, or None for no change")
     given, got = f"{g.dtype}{g.shape}", f"{changed.dtype}{changed.shape}"
     return RuntimeError(f"{who} made a {given} gradient {got}; keep shape and dtype")
 

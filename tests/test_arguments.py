@@ -387,7 +387,15 @@ def test_methods_refuse_what_their_annotations_do_not_say(name):
             assert [f for f in found if isinstance(f[2], Exception)] == [], method
 
 
-SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word
+LEAF = mt.tensor(2.0, requires_grad=True)
+CHECKPOINT = mt.train.Checkpoint("a.safetensors", 0, NET.state_dict(), None, None, None, {}, None, None)
+
+
+def _saved(**objects: Any) -> None:
+    mt.train.save_checkpoint("never/written.safetensors", NET, **objects)
+
+
+SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word, or refused in Python's
     "train: mode is 'no'; give bool": lambda: NET.train("no"),
     "register_forward_hook: hook is 3; give Callable": lambda: NET.register_forward_hook(3),
     "register_forward_pre_hook: hook is None; give Callable": lambda: NET.register_forward_pre_hook(None),
@@ -396,8 +404,32 @@ SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word
     "ExponentialLR: gamma is 'a'; give float": lambda: mt.optim.lr_scheduler.ExponentialLR(
         GIVEN["optimizer"](), "a"
     ),
-    "extend: items is Tanh(); give Iterable": lambda: nn.ModuleList(nn.Tanh()),
-    "ModuleDict: modules is [Tanh()]; give Mapping": lambda: nn.ModuleDict([nn.Tanh()]),
+    "ModuleList: items is Tanh(); give Iterable": lambda: nn.ModuleList(nn.Tanh()),
+    "ModuleList: items is 3; give Iterable": lambda: nn.ModuleList(3),
+    "extend: items is 3; give Iterable": lambda: nn.ParameterList([X]).__iadd__(3),
+    "ModuleList: [Tanh()] for a slice; set one": lambda: OBJECTS["ModuleList"]().__setitem__(
+        slice(1), [nn.Tanh()]
+    ),
+    "ModuleDict: 3 holds no modules by their names; give": lambda: nn.ModuleDict().update(3),
+    "ModuleDict: 'ab' holds no modules by": lambda: nn.ModuleDict().update("ab"),
+    "ModuleDict: [Tanh()] holds no modules by": lambda: nn.ModuleDict().update([nn.Tanh()]),
+    "ModuleDict: Tanh() holds no modules by": lambda: nn.ModuleDict().update(nn.Tanh()),
+    "grad: outputs holds int; give a tensor, or ": lambda: mt.autograd.grad(3, LEAF),
+    "grad: outputs holds NoneType; give": lambda: mt.autograd.grad([LEAF, None], LEAF),
+    "grad: outputs holds str; give": lambda: mt.autograd.grad("ab", LEAF),
+    "grad: outputs holds float64; give": lambda: mt.autograd.grad(np.ones(2), LEAF),
+    "grad: inputs holds Linear; give": lambda: mt.autograd.grad(LEAF, NET),
+    "grad: inputs holds str; give": lambda: mt.autograd.grad(LEAF, {"x": LEAF}),
+    "backward: tensors holds int; give": lambda: mt.autograd.backward(3),
+    "backward: inputs holds method; give": lambda: LEAF.sum().backward(inputs=NET.parameters),
+    "save_checkpoint: optimizer is 'adam'; give an object with": lambda: _saved(optimizer="adam"),
+    "save_checkpoint: optimizer is <class ": lambda: _saved(optimizer=mt.optim.SGD),
+    "save_checkpoint: scheduler is 3; give an object with": lambda: _saved(scheduler=3),
+    "save_checkpoint: loader is [1]; give an object with": lambda: _saved(loader=[1]),
+    "restore: model is 3; give Module": lambda: CHECKPOINT.restore(3),
+    "restore: model is <class ": lambda: CHECKPOINT.restore(nn.Linear),
+    "restore: generators is 'a'; give": lambda: CHECKPOINT.restore(generators="a"),
+    "ModuleDict: [Tanh()] holds no modules by their": lambda: nn.ModuleDict([nn.Tanh()]),
     "LayerNorm: a shape is made of integers, not (4.0,); ": lambda: nn.LayerNorm(4.0),
     "check_state_dict: state_dict is None; give Mapping": lambda: OBJECTS["StepLR"]().load_state_dict(None),
     "load_state_dict: NoneType is no state_dict(); ": lambda: NET.load_state_dict(None),
@@ -419,3 +451,10 @@ def test_numbers_of_any_kind_are_numbers_and_what_has_its_own_words_keeps_them()
     assert mt.optim.SGD([nn.Parameter(mt.ones(2))], lr=mt.tensor(0.5)).param_groups[0]["lr"] == 0.5
     with pytest.raises(TypeError, match=r"^SGD: params is one Linear; give model.parameters\(\), or a list"):
         mt.optim.SGD(NET, lr=0.1)
+
+
+@pytest.mark.parametrize("call", [lambda d: d["b"], lambda d: d.pop("b"), lambda d: d.__delitem__("b")])
+def test_a_key_that_a_dictionary_of_modules_lacks_is_told_with_those_that_it_has(call):
+    with pytest.raises(KeyError, match=r"ModuleDict: there is no 'b'; choose among \['a'\]"):
+        call(nn.ModuleDict({"a": nn.Tanh()}))
+    assert nn.ModuleDict().get("b") is None

@@ -37,9 +37,10 @@ def hold(room: str, *own: str) -> None:
     values = {name: names.get(name) for name in names["__all__"] if name not in own}
     names |= {name: _held(value, name) for name, value in values.items() if inspect.isfunction(value)}
     kinds = {kind for value in values.values() if isinstance(value, type) for kind in value.__mro__}
-    for kind in [k for k in kinds if k.__module__.startswith(room) and not is_dataclass(k)]:  # a file's
+    for kind in [k for k in kinds if k.__module__.startswith(room)]:
+        makes = not is_dataclass(kind) and "__init__"  # of a file's content more is to be said
         for name, method in [*vars(kind).items()]:
-            if inspect.isfunction(method) and (name == "__init__" or name[0] != "_") and name != "forward":
+            if inspect.isfunction(method) and (name == makes or name[0] != "_") and name != "forward":
                 setattr(kind, name, _held(method, kind.__name__ if name == "__init__" else name))
 
 

@@ -20,7 +20,8 @@ class _Numbered(Module):
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         super().__init__()
-        self.extend(items)
+        for item in items:
+            self.append(item)
 
     def _set(self, name: str, item: Any) -> None:
         raise NotImplementedError(f"{type(self).__name__}: holds nothing; use ModuleList or ParameterList")
@@ -39,7 +40,8 @@ class _Numbered(Module):
             self.append(item)
         return self
 
-    __iadd__ = extend
+    def __iadd__(self: M, items: Iterable[Any]) -> M:
+        return self.extend(items)
 
     def __len__(self) -> int:
         return len(self._entries())
@@ -62,6 +64,8 @@ class _Numbered(Module):
             raise IndexError(f"{type(self).__name__}: {text}") from None
 
     def __setitem__(self, index: int, item: Any) -> None:
+        if isinstance(index, slice):
+            raise TypeError(f"{type(self).__name__}: {item!r:.60} for a slice; set one at a time")
         self._set(self._item(list(self._entries()), index), item)
 
     def _renumber(self, items: list[Any]) -> None:
@@ -177,19 +181,33 @@ class ModuleDict(Module, MutableMapping[str, Module]):
         super().__init__()
         self.update(() if modules is None else modules)
 
+    def _held(self, key: str) -> str:
+        if key not in self._modules:
+            raise KeyError(f"ModuleDict: there is no {key!r}; choose among {list(self)}")
+        return key
+
     def __getitem__(self, key: str) -> Module:
-        return self._modules[key]  # type: ignore[no-any-return]
+        return self._modules[self._held(key)]  # type: ignore[no-any-return]
 
     def __setitem__(self, key: str, module: Module) -> None:
         self._register(type(self).__name__, key, module, self._modules, Module)
 
     def __delitem__(self, key: str) -> None:
-        del self._modules[key]
+        del self._modules[self._held(key)]
 
     def __len__(self) -> int:
         return len(self._modules)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
+
+    def update(self, modules: Any = (), /, **named: Module) -> None:
+        """Set those of a mapping, or of pairs of key and module."""
+        try:
+            given = dict(modules, **named)
+        except (TypeError, ValueError) as error:
+            text = f"{modules!r:.60} holds no modules by their names; give a dictionary, or pairs"
+            raise TypeError(f"ModuleDict: {text}") from error
+        super().update(given)
 
     __eq__, __hash__ = object.__eq__, object.__hash__  # a module is itself, as all others are

@@ -210,9 +210,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if not isinstance(pad, Sequence) or not all(isinstance(n, int) for n in pad):
         raise TypeError(f"pad: pad is {pad!r}; give a tuple of integers, two for each of the last axes")
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
-        raise ValueError(
-            f"pad: {tuple(pad)} for shape {input.shape}; give two numbers for each of its last axes"
-        )
+        raise ValueError(f"pad: {tuple(pad)} for shape {input.shape}; give two numbers for each last axis")
     n = input.ndim - len(pad) // 2
     pairs = [(0, 0)] * n + list(zip(pad[-2::-2], pad[::-2], strict=True))
     shape = [a + length + b for length, (a, b) in zip(input.shape, pairs, strict=True)]
@@ -243,9 +241,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise ValueError(f"one_hot: {tensor.shape} holds no class to count from; give num_classes")
     n = int(ids.max()) + 1 if num_classes == -1 else num_classes
     if ids.size and not (ids.min() >= 0 and ids.max() < n):
-        raise ValueError(
-            f"one_hot: classes {ids.min()} … {ids.max()} do not fit into 0 … {n - 1}; enlarge num_classes"
-        )
+        raise ValueError(f"one_hot: classes {ids.min()} … {ids.max()}, not 0 … {n - 1}; enlarge num_classes")
     if n > 2**40:
         raise ValueError(f"one_hot: {n} classes fit into no memory; give fewer")
     hot = (ids[..., None] == np.arange(n)).astype(np.int64)

@@ -23,9 +23,7 @@ __all__ += ["trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "z
 
 def _write(tensor: Tensor, values: Array) -> Tensor:
     if not tensor.array.flags.writeable:
-        raise RuntimeError(
-            f"init: this tensor of shape {tensor.shape} shares read-only memory; give a clone()"
-        )
+        raise RuntimeError(f"init: a tensor of shape {tensor.shape} shares read-only memory; give a clone()")
     tensor.array[...] = dtypes.cast(values, tensor.dtype)
     mark_changed(tensor.version, "nn.init")
     return tensor
@@ -74,9 +72,7 @@ def trunc_normal_(
     Source: PyTorch's init.trunc_normal_. Differs: the distribution is the same, the method another.
     """
     if not (0 < std < math.inf and a < b and math.isfinite(mean)):
-        raise ValueError(
-            f"trunc_normal_: std is {std}, mean {mean}, a {a}, b {b}; make std more than 0 and a less than b"
-        )
+        raise ValueError(f"trunc_normal_: std is {std}, mean {mean}, a {a}, b {b}; make std > 0, a < b")
     rng = as_rng("trunc_normal_", generator)
     if a <= mean <= b and b - a >= std:  # every third draw falls inside, at least
         values = rng.normal(mean, std, tensor.shape)
@@ -136,9 +132,7 @@ def ones_(tensor: Tensor) -> Tensor:
 
 def _fans(who: str, tensor: Tensor) -> tuple[int, int]:
     if tensor.ndim < 2:
-        raise ValueError(
-            f"{who}: a tensor of shape {tensor.shape} has no fan in and out; give at least 2 axes"
-        )
+        raise ValueError(f"{who}: a tensor of shape {tensor.shape} has no fan in, out; give 2 axes or more")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 

@@ -142,9 +142,7 @@ class Module:
         if not isinstance(name, str) or not name or "." in name:
             raise KeyError(f"{who}: the name is {name!r}; give a string without a dot")
         if name not in table and hasattr(self, name):
-            raise KeyError(
-                f"{who}: {type(self).__name__} has {name!r} already; choose another name, or del it first"
-            )
+            raise KeyError(f"{who}: {type(self).__name__} has {name!r} already; choose another, or del it")
         if item is not None and not isinstance(item, kind):
             raise TypeError(f"{who}: {name} is {type(item).__name__}; make it a {kind.__name__} or None")
         self._move(name, table, item)

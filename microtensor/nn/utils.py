@@ -18,10 +18,8 @@ __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vecto
 
 
 def _several(who: str, parameters: Any) -> list[Tensor]:
-    several = (
-        [parameters] if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable) else parameters
-    )
-    found = list(several)
+    alone = isinstance(parameters, Tensor) or not isinstance(parameters, Iterable)
+    found = [parameters] if alone else list(parameters)
     check_tensors(who, **{f"parameter {i}": p for i, p in enumerate(found)})
     return found
 

@@ -145,9 +145,9 @@ def _content(
         "checkpoint": VERSION,
         "step": step,
         "model": model.state_dict(),
-        "optimizer": _named_state(optimizer),
-        "scheduler": _named_state(scheduler),
-        "loader": None if loader is None else loader.state_dict(),
+        "optimizer": _named_state("optimizer", optimizer),
+        "scheduler": _named_state("scheduler", scheduler),
+        "loader": None if loader is None else _state("loader", loader),
         "random": {name: get_state(name, g) for name, g in named_generators(generators).items()},
         "config": config,
         "extra": extra,
@@ -188,8 +188,14 @@ def _is_whole(content: Mapping[str, Any]) -> bool:
     )
 
 
-def _named_state(obj: Any) -> dict[str, Any] | None:
-    return None if obj is None else {"class": type(obj).__name__, "state": obj.state_dict()}
+def _state(name: str, obj: Any) -> Any:
+    if isinstance(obj, type) or not hasattr(obj, "state_dict"):
+        raise TypeError(f"save_checkpoint: {name} is {obj!r:.60}; give an object with state_dict(), or None")
+    return obj.state_dict()
+
+
+def _named_state(name: str, obj: Any) -> dict[str, Any] | None:
+    return None if obj is None else {"class": type(obj).__name__, "state": _state(name, obj)}
 
 
 def _model_faults(model: Module, saved: Mapping[str, Tensor]) -> list[str]:

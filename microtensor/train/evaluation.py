@@ -37,9 +37,7 @@ def evaluated(model: Module, evaluate: Callable[[Any], Any]) -> dict[str, float]
     named = {name: _number(name, value) for name, value in named.items()}
     clear = {f"eval_{name}" if name in OWN_NAMES else name: value for name, value in named.items()}
     if len(clear) < len(named):
-        raise ValueError(
-            f"Trainer: two of evaluate's {sorted(named)} would have one name in the log; rename one"
-        )
+        raise ValueError(f"Trainer: two of evaluate's {sorted(named)} have one name in the log; rename one")
     return clear
 
 

@@ -195,9 +195,7 @@ class Trainer:
         if self.checkpoints is not None:
             self.checkpoints.refuse_other(found, checkpoint.step, mark)
         if checkpoint.scheduler is not None and self.scheduler is None:
-            raise ValueError(
-                f"Trainer: {found!r} has a {checkpoint.scheduler['class']}; give the scheduler, too"
-            )
+            raise ValueError(f"Trainer: {found!r} has a {checkpoint.scheduler['class']}; give one, too")
         self.best.check_state_dict(found, best)
         checkpoint.restore(self.model, self.optimizer, scheduler=self.scheduler, loader=self._stream,
                            generators=self.generators)  # fmt: skip
