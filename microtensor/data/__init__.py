@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+from microtensor.annotations import hold
 from microtensor.data.dataset import Dataset, Subset, TensorDataset, random_split
 from microtensor.data.loader import DataLoader, default_collate
 from microtensor.data.pairs import BOS, EOS, PAD, PairBatches, PairCorpus
@@ -17,7 +18,6 @@ from microtensor.data.tasks import RULES, AdditionTask, StringTask, TaskPair
 from microtensor.data.texts import blocks, python_docs, read_text
 from microtensor.data.tokenizer import CharTokenizer
 from microtensor.missing import MissingNameError
-from microtensor.nn.annotations import hold
 
 _DATES = ("FORMATS", "LOCALES", "DateCorpus", "DatePair", "normalize")  # loaded when named
 

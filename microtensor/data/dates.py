@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from microtensor.annotations import hold
 from microtensor.data.pairs import BOS, EOS, PAD, PairCorpus
-from microtensor.nn.annotations import hold
 
 __all__ = ["BOS", "EOS", "FORMATS", "LOCALES", "PAD", "DateCorpus", "DatePair", "normalize"]
 

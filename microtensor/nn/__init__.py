@@ -1,5 +1,6 @@
 """Layers and what they are made of: PyTorch's `torch.nn`, in the parts that a Transformer needs."""
 
+from microtensor.annotations import hold
 from microtensor.missing import explain_missing
 from microtensor.nn import functional, init, utils
 from microtensor.nn.activations import (
@@ -23,7 +24,6 @@ from microtensor.nn.activations import (
     Softplus,
     Tanh,
 )
-from microtensor.nn.annotations import hold
 from microtensor.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
 from microtensor.nn.layers import Dropout, Embedding, Flatten, Identity, LayerNorm, Linear, RMSNorm
 from microtensor.nn.module import Module, Parameter

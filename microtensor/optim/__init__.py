@@ -1,7 +1,7 @@
 """Optimisers and learning rate schedules: PyTorch's `torch.optim`. Each states its equations and sources."""
 
+from microtensor.annotations import hold
 from microtensor.missing import explain_missing
-from microtensor.nn.annotations import hold
 from microtensor.optim import lr_scheduler
 from microtensor.optim.adam import Adam, AdamW
 from microtensor.optim.optimizer import Optimizer

@@ -1,6 +1,6 @@
 """Proofs for gradients: numerical derivatives, and the contract that every op keeps."""
 
-from microtensor.nn.annotations import hold
+from microtensor.annotations import hold
 from microtensor.testing.close import assert_close
 from microtensor.testing.contract import check_op
 from microtensor.testing.numeric import gradcheck, gradgradcheck

@@ -1,6 +1,6 @@
 """Training: the loop with progress bar, log and checkpoints, and files that hold tensors but never code."""
 
-from microtensor.nn.annotations import hold
+from microtensor.annotations import hold
 from microtensor.train.allocator import peak_memory, tune_allocator
 from microtensor.train.checkpoint import Checkpoint, save_checkpoint
 from microtensor.train.folder import load_checkpoint
