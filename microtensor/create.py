@@ -226,7 +226,7 @@ def linspace(
 def manual_seed(seed: int) -> Generator:
     """Seed the generator that everything random uses unless it is given another.
 
-    Raises: TypeError for a seed that is no integer.
+    Raises: TypeError for a seed that is no integer, ValueError for one of more than 64 bits.
     Source: torch.manual_seed. Differs: the numbers are others.
     """
     return default_generator.manual_seed(seed)

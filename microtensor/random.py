@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Generator", "default_generator", "draw_seed"]
+__all__ = ["Generator", "as_seed", "default_generator", "draw_seed"]
+
+
+def as_seed(who: str, seed: Any) -> int:
+    """A seed is an integer of 64 bits; negative ones count down from 2⁶⁴, as in PyTorch."""
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool):
+        raise TypeError(f"{who}: the seed is {seed!r}; give an integer")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"{who}: the seed is {seed}; give an integer of 64 bits")
+    return int(seed) % 2**64
 
 
 class Generator:
@@ -33,22 +42,20 @@ class Generator:
     @cached_property
     def numpy(self) -> np.random.Generator:
         """NumPy's generator: made on first use, for `import numpy.random` takes a tenth of ours."""
-        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(self._seed % 2**64)))
+        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(self._seed)))
 
     def manual_seed(self, seed: int) -> Generator:
         """Start again from a seed; the same seed gives the same numbers on every machine.
 
-        Raises: TypeError for a seed that is no integer.
+        Raises: TypeError for a seed that is no integer, ValueError for one of more than 64 bits.
         Source: torch.Generator.manual_seed.
         """
-        if not isinstance(seed, int | np.integer):
-            raise TypeError(f"manual_seed: the seed is {seed!r}; give an integer")
-        self._seed = int(seed)
+        self._seed = as_seed("manual_seed", seed)
         self.__dict__.pop("numpy", None)
         return self
 
     def initial_seed(self) -> int:
-        """The seed it started from.
+        """The seed it started from; a negative one counted down from 2⁶⁴.
 
         Source: torch.Generator.initial_seed.
         """

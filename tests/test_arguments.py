@@ -453,6 +453,33 @@ def test_numbers_of_any_kind_are_numbers_and_what_has_its_own_words_keeps_them()
         mt.optim.SGD(NET, lr=0.1)
 
 
+def _checked_causal(seed: int) -> None:
+    mt.testing.check_causal(lambda x: x * 1.0, mt.ones(1, 2, 3), seed=seed)
+
+
+SEEDED: dict[str, Callable[[Any], Any]] = {  # what takes a seed → what it makes of it, for comparison
+    "manual_seed": lambda seed: mt.Generator().manual_seed(seed).initial_seed(),
+    "StringTask": lambda seed: mt.data.StringTask("copy", seed=seed).test_pairs(),
+    "DateCorpus": lambda seed: mt.data.DateCorpus(seed=seed).test_pairs(),
+    "check_op": lambda seed: mt.testing.check_op(mt.ops.exp, seed=seed),
+    "gradcheck": lambda seed: mt.testing.gradcheck(mt.exp, GIVEN["inputs"](), seed=seed),
+    "gradgradcheck": lambda seed: mt.testing.gradgradcheck(mt.exp, GIVEN["inputs"](), seed=seed),
+    "check_causal": lambda seed: _checked_causal(seed),
+}
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_seed_is_an_integer_of_64_bits_and_a_negative_one_counts_down_as_in_pytorch(name):
+    for wrong in (2.5, True, "3", None):
+        with pytest.raises(TypeError, match=f"^{name}: (the )?seed is {wrong!r}; give (an )?int"):
+            SEEDED[name](wrong)
+    for large in (2**64, -(2**63) - 1):
+        with pytest.raises(ValueError, match=f"^{name}: the seed is {large}; give an integer of 64 bits"):
+            SEEDED[name](large)
+    assert SEEDED[name](-1) == SEEDED[name](2**64 - 1)
+    assert SEEDED[name](-1) != SEEDED[name](1) or SEEDED[name](1) in (None, True)
+
+
 @pytest.mark.parametrize("call", [lambda d: d["b"], lambda d: d.pop("b"), lambda d: d.__delitem__("b")])
 def test_a_key_that_a_dictionary_of_modules_lacks_is_told_with_those_that_it_has(call):
     with pytest.raises(KeyError, match=r"ModuleDict: there is no 'b'; choose among \['a'\]"):

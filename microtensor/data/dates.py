@@ -17,6 +17,7 @@ import numpy as np
 
 from microtensor.annotations import hold
 from microtensor.data.pairs import BOS, EOS, PAD, PairCorpus
+from microtensor.random import as_seed
 
 __all__ = ["BOS", "EOS", "FORMATS", "LOCALES", "PAD", "DateCorpus", "DatePair", "normalize"]
 
@@ -112,7 +113,7 @@ class DateCorpus(PairCorpus):
         self.characters = "".join(sorted({*"-0123456789", *"".join(targets)}))
         self.max_source_length = max(map(len, targets))
 
-        rng = np.random.default_rng(abs(seed))
+        rng = np.random.default_rng(as_seed("DateCorpus", seed))
         days = [days[i] for i in rng.permutation(len(days))]
         self.test_days = frozenset(days[:n_test])
         self.train_days = days[n_test:]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from microtensor.data.pairs import PairCorpus
+from microtensor.random import as_seed
 
 __all__ = ["RULES", "AdditionTask", "StringTask", "TaskPair"]
 
@@ -43,7 +44,7 @@ class _Task(PairCorpus):
                 f"{type(self).__name__}: n_test is {n_test}, and of some sources there are {rarest} only; "
                 f"hold out at most half of them, or make the sources longer"
             )
-        rng, held_out = np.random.default_rng(abs(seed)), dict[str, str]()
+        rng, held_out = np.random.default_rng(as_seed(type(self).__name__, seed)), dict[str, str]()
         while len(held_out) < n_test:
             source = self._draw(rng)
             held_out.setdefault(self._essence(source), source)

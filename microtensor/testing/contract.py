@@ -14,6 +14,7 @@ import numpy as np
 from microtensor import dtypes
 from microtensor.engine import Array, Op
 from microtensor.mode import composites
+from microtensor.random import as_seed
 from microtensor.tensor import Tensor, as_tensor
 from microtensor.testing.close import assert_close
 from microtensor.testing.numeric import as_leaf, away_from_zero, gradcheck, gradgradcheck
@@ -79,7 +80,7 @@ def check_op(op: Op, seed: int = 0) -> None:
     for sample in samples:
         for claim in _CLAIMS:
             try:
-                claim(sample, np.random.default_rng(abs(seed)))
+                claim(sample, np.random.default_rng(as_seed("check_op", seed)))
             except Exception as error:
                 broken.setdefault(claim, (sample, error))
     if broken:  # a fault breaks claims behind its own, too: the first in order says most
@@ -102,7 +103,7 @@ def _samples(op: Op, seed: int) -> list[_Sample]:
         raise TypeError(f"check_op: {op!r} is no op; give what engine.op made, a function to gradcheck")
     if op.samples_function is None:
         raise ValueError(f"check_op: {op.name} has no samples; give it some with @{op.__name__}.samples")
-    given = op.samples_function(np.random.default_rng(abs(seed)))
+    given = op.samples_function(np.random.default_rng(as_seed("check_op", seed)))
     pairs = list(given) if isinstance(given, Iterable) else []
     if not pairs or not all(isinstance(p, tuple) and [*map(type, p)] == [tuple, dict] for p in pairs):
         raise ValueError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from microtensor import autograd, dtypes
 from microtensor.engine import Array
+from microtensor.random import as_seed
 from microtensor.tensor import Tensor, as_tensor
 from microtensor.testing.blame import culprit
 from microtensor.testing.close import worst_entry
@@ -70,7 +71,7 @@ def gradcheck(
 def _compare(fn: Any, leaves: Sequence[Any], by: dict[str, Tensor], full: bool, how: How) -> str | None:
     """Where backward and differences disagree, in words. `by`: what is differentiated by, among it leaves."""
     eps, atol, rtol, seed = how
-    rng = np.random.default_rng(abs(seed))
+    rng = np.random.default_rng(as_seed("gradcheck", seed))
     who, outputs, again = f"gradcheck: {_name(fn)}", _floating(fn(*leaves)), _floating(fn(*leaves))
     for y, z in zip(outputs, again, strict=True):
         if not np.isfinite(y.array).all():
@@ -133,7 +134,7 @@ def gradgradcheck(
     """
     name, args, wanted, parameters = _differentiated("gradgradcheck", fn, inputs)
     trained = [p for p in parameters.values() if p.requires_grad]
-    rng = np.random.default_rng(abs(seed) + 1)
+    rng = np.random.default_rng(as_seed("gradgradcheck", seed) + 1)
     made = _floating(fn(*[as_leaf(a, i in wanted) for i, a in enumerate(args)]), "gradgradcheck")
     probe = [y for y in made if y.requires_grad]
     cotangents = [as_leaf(as_tensor(rng.normal(size=y.shape)), True) for y in probe]
@@ -173,9 +174,7 @@ def _differentiated(who: str, fn: Any, inputs: Any) -> tuple[str, tuple[Any, ...
         raise ValueError(f"{who}: {name}: no input requires a gradient; set requires_grad=True on some")
     for label, x in given.items():
         if x.dtype != dtypes.float64:
-            raise ValueError(
-                f"{who}: {name}: {label} is {x.dtype}, too coarse for differences; convert it with .double()"
-            )
+            raise ValueError(f"{who}: {name}: {label} is {x.dtype}, too coarse; use .double()")
     return name, args, wanted, parameters
 
 

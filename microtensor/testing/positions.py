@@ -12,6 +12,7 @@ from microtensor import ops
 from microtensor.engine import Array
 from microtensor.listing import reachable
 from microtensor.mode import Block, enable_grad, mode
+from microtensor.random import as_seed
 from microtensor.tensor import Tensor, as_tensor
 from microtensor.testing.numeric import as_leaf, away_from_zero
 from microtensor.walk import walk
@@ -94,7 +95,7 @@ def check_padding(
 
 
 def _prove(who: str, model: Any, x: Tensor, groups: Callable[[Array], Iterable[Group]], seed: int) -> None:
-    rng = np.random.default_rng(abs(seed))
+    rng = np.random.default_rng(as_seed(who, seed))
     training = [m for m in model.modules() if m.training] if hasattr(model, "modules") else []
     try:
         for module in training:
