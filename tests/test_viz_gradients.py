@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -207,10 +208,61 @@ def test_the_first_nan_of_a_forward_is_drawn_in_red() -> None:
     assert viz.draw((x.exp() * 2.0).sum()).findings == []
 
 
+def red(dot: str) -> list[str]:
+    """The lines of boxes whose stroke is the fault's, and of cells in boxes of parameters."""
+    stroke, fill = style.LIGHT.kinds["fault"]
+    looks = f'color="{stroke}", label=<', f'"{fill}" COLOR="{stroke}" TOOLTIP'
+    return [line for line in dot.split("\n") if any(look in line for look in looks)]
+
+
 def test_a_nan_that_came_from_outside_is_blamed_on_where_it_stands() -> None:
     x, c = mt.ones(2, requires_grad=True), mt.tensor([1.0, float("nan")])
     assert viz.draw((x.exp() * c).sum()).findings == ["c holds NaN"]
-    assert viz.draw((x.exp() * mt.tensor([1.0, float("nan")])).sum()).findings == ["c holds NaN"]
+    drawing = viz.draw((x.exp() * mt.tensor([1.0, float("nan")])).sum())
+    assert drawing.findings == ["c holds NaN"]
+    assert ["holds NaN" in line for line in red(drawing.dot)] == [True]
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+@pytest.mark.parametrize(("value", "said"), [(math.nan, "holds NaN"), (math.inf, "holds ∞")])
+def test_a_parameter_that_is_not_finite_is_red(
+    layer: MultiHeadAttention, x: mt.Tensor, level: str, value: float, said: str
+) -> None:
+    layer.k_proj.weight.array[0, 0] = value
+    drawing = viz.draw(layer, x, level=level, grads=mt.randn(2, 5, 16))
+    assert f"W^K {said}" in drawing.findings
+    (line,) = (line for line in red(drawing.dot) if 'class="leaf' in line)
+    cells = line.split("<TD PORT=")[1:] or [line]
+    assert [("</I><SUP>" in cell, "<I>b" in cell) for cell in cells if said in cell] == [(True, False)]
+    assert drawing.dot.count(style.LEGEND["fault"]) == 1
+
+
+def test_an_input_that_is_not_finite_stays_where_it_stood(layer: MultiHeadAttention, x: mt.Tensor) -> None:
+    before = viz.draw(layer, x).dot
+    x.array[0, 0, 0] = math.inf
+    drawing = viz.draw(layer, x)
+    assert "X holds ∞" in drawing.findings
+    assert 'class="leaf input"' in red(drawing.dot)[0]
+    ranks = ([line for line in dot.split("\n") if "invis" in line] for dot in (before, drawing.dot))
+    assert next(ranks) == next(ranks)
+
+
+def test_a_mask_that_forbids_by_infinity_is_no_finding(layer: MultiHeadAttention, x: mt.Tensor) -> None:
+    mask = mt.zeros(5, 5).masked_fill(~causal_mask(5), -math.inf)
+    assert viz.draw(x[..., :5] + mask).findings == []
+    x.array[0, 0, 0] = math.nan
+    assert viz.draw(layer, x, mask=mask).findings == ["X holds NaN"]
+
+
+@pytest.mark.parametrize("depth", [None, 1])
+def test_what_a_box_hides_or_stands_for_is_marked_on_it(depth: int | None) -> None:
+    """NaN in a weight of the third of three layers that are alike."""
+    encoder = Encoder(3, 16, 2, 32, dropout=0.0)
+    encoder.layers[2].self_attention.k_proj.weight.array[0, 0] = math.nan
+    drawing = viz.draw(encoder, mt.randn(1, 4, 16), depth=depth)
+    assert drawing.findings == ["W^K holds NaN"]
+    assert ["holds NaN" in line for line in red(drawing.dot)] == [True]
+    assert [len(node["found"]) for node in drawing.data["nodes"] if node["found"]] == [1]
 
 
 def test_the_first_nan_of_a_backward_is_found_too() -> None:

@@ -6,6 +6,7 @@ written downwards, with their heads at the tail, so that both columns have equal
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -24,19 +25,13 @@ __all__ = ["add_columns"]
 
 def add_columns(painter: Painter) -> list[list[Box]]:
     """Put the forward into a column, add the two others, and return the rows that they make."""
-    forward, tape, backward = (_column(*each) for each in TITLES)
+    titles = {"fwd": "forward", "tape": "kept alive", "bwd": "backward"}
+    columns = (Cluster(f"cluster_{key}", [t], t, None, False, column=key) for key, t in titles.items())
+    forward, tape, backward = painter.frames.clusters = list(columns)
     forward.boxes, painter.boxes = painter.boxes, []
     for box in forward.boxes:
         box.cluster = forward
-    painter.frames.clusters = [forward, tape, backward]
     return _Columns(painter, tape, backward).rows
-
-
-TITLES = (("fwd", "forward"), ("tape", "kept alive"), ("bwd", "backward"))
-
-
-def _column(key: str, title: str) -> Cluster:
-    return Cluster(f"cluster_{key}", [title], title, None, False, column=key)
 
 
 class _Columns:
@@ -99,9 +94,9 @@ class _Columns:
         vjp.lane, vjp.block = box.lane, f"{box.block}-bwd" if box.block else ""
         row = [box, vjp]
         if kept:
-            row.insert(1, saved := self._saved(f"m_{box.name}", f"saved-{key}", kept))
-            self._dotted(box, saved)
-            self._dotted(saved, vjp)
+            row.insert(1, self._saved(f"m_{box.name}", f"saved-{key}", kept))
+            for ends in itertools.pairwise(row):
+                painter.arrow(Arrow(*ends, "", "", "kept for backward", False, kind="saved"))
         painter.add(vjp, self.backward)
         self.vjps[group] = vjp
         self.rows.append(row)
@@ -112,11 +107,6 @@ class _Columns:
         box.tooltip = "kept for backward: " + ", ".join(f"{n} bytes" for _, _, n in kept)
         self.painter.add(box, self.tape)
         return box
-
-    def _dotted(self, tail: Box, head: Box) -> None:
-        arrow = Arrow(tail, head, "", "", "kept for backward", False, kind="saved")
-        arrow.id = self.painter.unique(f"saved-{tail.name}-{head.name}")
-        self.painter.arrows.append(arrow)
 
     def _gradient(self, group: Group) -> Box:
         """The gradient of an input."""
@@ -159,7 +149,4 @@ class _Columns:
                 painter.drawn[edge] = self._back(self.vjps[edge.tail], self.vjps[edge.head], *said)
 
     def _back(self, upper: Box, lower: Box, tooltip: str, norm: str) -> Arrow:
-        arrow = Arrow(upper, lower, "", "", tooltip, True, kind="bwd", gradient=norm)
-        arrow.id = self.painter.unique(f"bwd-{lower.name}-{upper.name}")
-        self.painter.arrows.append(arrow)
-        return arrow
+        return self.painter.arrow(Arrow(upper, lower, "", "", tooltip, True, kind="bwd", gradient=norm))

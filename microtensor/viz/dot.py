@@ -77,11 +77,11 @@ class _Writer:
     # --- nodes ----------------------------------------------------------------------------------------------
 
     def _box(self, box: Box, indent: str) -> Iterator[str]:
-        stroke, fill = self.theme.kinds[box.kind]
+        stroke, fill = self.theme.kinds["fault" if box.fault else box.kind]
         if box.shape == "rows":
             look = f"shape=plain, label=<{self._rows(box)}>"
         elif box.shape == "cells":
-            look = f"shape=plain, label=<{self._cells(box, stroke, fill)}>"
+            look = f"shape=plain, label=<{self._cells(box, stroke)}>"
         else:
             fill = self.theme.paper if box.shape == "view" else fill
             look = f'{SHAPES[box.shape]}, fillcolor="{fill}", color="{stroke}", label=<{self._label(box)}>'
@@ -131,24 +131,26 @@ class _Writer:
         head = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="0" CELLPADDING="3" COLOR="{self.theme.rule}">'
         return f"{head}{rows}</TABLE>"
 
-    def _cells(self, box: Box, stroke: str, fill: str) -> str:
+    def _cells(self, box: Box, stroke: str) -> str:
         sideways = self.direction == "LR"
-        cells = [self._cell(c, fill, box.id, stacked=box.stacked and not sideways) for c in box.cells]
+        cells = [self._cell(c, box, stacked=box.stacked and not sideways) for c in box.cells]
         between = "</TR><TR>" if sideways or box.stacked else ""
         return (
             f'<TABLE BORDER="1" CELLBORDER="1" CELLSPACING="2" CELLPADDING="3" COLOR="{stroke}">'
             f"<TR>{between.join(cells)}</TR></TABLE>"
         )
 
-    def _cell(self, cell: Cell, fill: str, id: str, *, stacked: bool) -> str:
+    def _cell(self, cell: Cell, box: Box, *, stacked: bool) -> str:
+        stroke, fill = self.theme.kinds["fault" if cell.fault else box.kind]
+        colour = f' COLOR="{stroke}"' if box.fault else ""
         shape = f" {self._small(cell.shape)}" if cell.shape else ""
         tooltip = symbols.escape(symbols.clean(cell.tooltip))
-        gradient = self._gradient(cell.gradient, bold=cell.found)
+        said = cell.found or cell.gradient
         between = " " if stacked else "</TD></TR><TR><TD>"
-        gradient = between + gradient if cell.gradient else ""
+        said = between + self._gradient(said, bold=cell.zero or bool(cell.found)) if said else ""
         return (  # without HREF, Graphviz drops the TOOLTIP
-            f'<TD PORT="{cell.port}" BGCOLOR="{fill}" TOOLTIP="{tooltip}" HREF="#{id}">'
-            f"{TIGHT}<TR><TD>{cell.symbol}{shape}{gradient}</TD></TR></TABLE></TD>"
+            f'<TD PORT="{cell.port}" BGCOLOR="{fill}"{colour} TOOLTIP="{tooltip}" HREF="#{box.id}">'
+            f"{TIGHT}<TR><TD>{cell.symbol}{shape}{said}</TD></TR></TABLE></TD>"
         )
 
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
@@ -258,7 +260,7 @@ class _Writer:
         return f'<FONT POINT-SIZE="{SMALL}">{text}</FONT>'
 
     def _swatches(self) -> Iterator[str]:
-        kinds = {box.kind for box in self.picture.order}
+        kinds = {kind for box in self.picture.order for kind in (box.kind, "fault" * box.fault)}
         lanes = any(box.lane is not None for box in self.picture.order)
         for kind, (stroke, fill) in self.theme.kinds.items():
             if kind in kinds and kind in {**LEGEND, "O": ""}:

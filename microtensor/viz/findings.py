@@ -15,6 +15,7 @@ import numpy as np
 from microtensor.engine import Entry, Tensor
 from microtensor.mode import mode
 from microtensor.viz import symbols
+from microtensor.viz.cells import masked
 from microtensor.viz.flow import Flow
 from microtensor.viz.names import Names
 from microtensor.viz.trace import Graph, Node, kept
@@ -95,15 +96,19 @@ def _dead(node: Node) -> Any:
 
 
 def _nan(graph: Graph, names: Names, y: Any) -> Iterator[Finding]:
-    if not np.isnan(y.array).any():
-        return
-    floats = ((n, x) for n, x in results(graph) if x is not None and x.dtype.kind == "f")
-    first = next((n for n, x in floats if np.isnan(x).any()), None)
-    if first is not None and first.op is None:
-        yield Finding(f"{names.short(first)} holds NaN", first, "holds NaN", fault=True)
-    elif first is not None:
-        what = f"{names.short(first)} is the first with NaN"
-        yield Finding(what, first, f"first NaN: {symbols.escape(names.op(first)[0])}", fault=True)
+    """If y is not finite: the leaf or op with the first NaN, and leaves before it with ±∞ that no mask is."""
+    for node, x in results(graph) if not np.isfinite(y.array).all() else ():
+        if x is None or x.dtype.kind != "f":
+            continue
+        nan = np.isnan(x).any()
+        if node.op is None and not (np.isfinite(x) | masked(node, None, x)).all():
+            what = f"holds {'NaN' if nan else '∞'}"
+            yield Finding(f"{names.short(node)} {what}", node, what, fault=True)
+        elif nan:
+            what = f"first NaN: {symbols.escape(names.op(node)[0])}"
+            yield Finding(f"{names.short(node)} is the first with NaN", node, what, fault=True)
+        if nan:
+            return
 
 
 def results(graph: Graph) -> Iterator[tuple[Node, Any]]:

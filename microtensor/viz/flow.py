@@ -106,7 +106,8 @@ class _Watcher:
             computed.append(None if source is None else gradient)
             if source is not None and gradient is not None:
                 self._along(node, slot, source, g, gradient)
-        if self.flow.broken is None and not np.isnan(g).any() and any(map(_has_nan, computed)):
+        broken = (np.isnan(x).any() for x in computed if x is not None)
+        if self.flow.broken is None and not np.isnan(g).any() and any(broken):
             self.flow.broken = node
         return computed
 
@@ -154,7 +155,3 @@ def inputs(graph: Graph, entry: Entry) -> list[tuple[str, Node | None]]:
 def norm(g: Any) -> float:
     """‖g‖, added up in float64."""
     return float(np.sqrt(np.sum(np.square(g, dtype=np.float64))))
-
-
-def _has_nan(g: Any) -> bool:
-    return isinstance(g, np.ndarray) and bool(np.isnan(g).any())

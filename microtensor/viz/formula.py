@@ -142,17 +142,17 @@ class Printer:
             if not isinstance(value, str):
                 negative = isinstance(value, int | float) and value < 0
                 return self._text(number(value)), SIGN if negative else ATOM
-            if value.endswith(".mT"):
-                return self._transposed(self.symbol(value[:-3])), ATOM
-            return self.symbol(value), ATOM
+            return self._stored(value), ATOM
         if name.startswith("d") and isinstance(of := self.names.get(name[1:]), str):  # a gradient, dQ
-            if of.endswith(".mT"):
-                return self._transposed(self.symbol("d" + of[:-3])), ATOM
-            return self.symbol("d" + of), ATOM
+            return self._stored("d" + of), ATOM
         base, _, sub = name.partition("_")
         if isinstance(self.names.get(sub), str):  # split_h: h may have another letter
             return self.symbol(f"{base}_{self.names[sub]}"), ATOM
         return self.symbol(_written(name)), ATOM
+
+    def _stored(self, symbol: str) -> str:
+        text = self.symbol(symbol.removesuffix(".mT"))
+        return self._transposed(text) if symbol.endswith(".mT") else text
 
     def _constant(self, tree: ast.Constant) -> tuple[str, int]:
         return self._text(number(tree.value)), ATOM

@@ -148,8 +148,10 @@ class Painter:
             shape, count = self.shapes.html(node), 1 + len(self.folded.twins.get(node, ()))
             shape = f"{count} × {shape}" if count > 1 and shape else shape
             cells.append(Cell(f"p{i}", symbols.html(symbol), shape, text, self.norm(node), zero))
+            self._mark(cells[-1], parameter)
         id = self.unique("node-" + "+".join(symbols.safe(self.names.stable(p.last)) for p in parameters))
         box = Box(name, id, "param", "cells", "leaf param", [], [], "\n".join(said), cells=cells)
+        box.fault = any(cell.fault for cell in cells)
         box.lane, box.block = user.lane, block_of(user)
         self.leaves += len(parameters)
         self.add(box, self.frames.of_module(user))
@@ -182,10 +184,7 @@ class Painter:
         name, key = self.bare(self.key(group)), symbols.safe(group.span.key)
         box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {key}", lines, small,
                   "\n".join(tooltip), f"ops.html#{key}", cells=parts)  # fmt: skip
-        box.lane, box.block = group.lane, block_of(group)
-        self._details(box, group)
-        self.add(box, self.frames.of(group))
-        self.of[group] = box, ""
+        self._add_op(box, group)
 
     def _parts(self, group: Group) -> list[Cell]:
         """Cells of an equation, where arrows out of numbered frames end: Concat(head_1, head_2)."""
@@ -215,10 +214,7 @@ class Painter:
             box.shape = "view" if node.op.view else "op"
             said = [f"{word} {symbols.untagged(details)}".strip() + fused]
         box.tooltip = "\n".join([*said, *self._facts(group)])
-        self._details(box, group)
-        box.lane, box.block = group.lane, block_of(group)
-        self.add(box, self.frames.of(group))
-        self.of[group] = box, ""
+        self._add_op(box, group)
 
     def _equation(self, group: Group) -> list[str]:
         """The equation, in two lines where it is long and has no ports."""
@@ -226,8 +222,9 @@ class Painter:
         ported = any(edge in self.ports for edge in self.into.get(group, ()))
         return [line] if ported else in_lines(line, self.options.longest(group.lane))
 
-    def _details(self, box: Box, group: Group) -> None:
-        """What the options ask for: cost, values; and what was found."""
+    def _add_op(self, box: Box, group: Group) -> None:
+        """Its place, what the options ask for (cost, values), and what was found."""
+        box.lane, box.block = group.lane, block_of(group)
         box.longest = 0 if self.narrow and self.level != "heads" else self.options.longest(group.lane)
         box.gradient = self.norm(group.last) if self.level == "heads" else ""
         if self.options.cost:
@@ -239,12 +236,17 @@ class Painter:
             box.grids, said = grids(group, in_row)
             box.small.append(said)
         self._mark(box, group)
+        self.add(box, self.frames.of(group))
+        self.of[group] = box, ""
 
-    def _mark(self, box: Box, group: Group) -> None:
-        for finding in self.found:
-            if finding.node in group.members and finding.mark:
-                box.found = finding.mark
-                box.kind = "fault" if finding.fault else box.kind
+    def found_in(self, group: Group) -> list[Finding]:
+        """What was found in a group, what it hides, and the layers that it stands for."""
+        nodes = {*group.members, *group.inside}
+        return [f for f in self.found if self.folded.stands.get(f.node, f.node) in nodes]
+
+    def _mark(self, where: Box | Cell, group: Group) -> None:
+        for finding in self.found_in(group):
+            where.found, where.fault = finding.mark or where.found, where.fault or finding.fault
 
     def _each(self, group: Group) -> str:
         """Behind a number: of one layer, where a box stands for several."""
@@ -300,9 +302,7 @@ class Painter:
                     arrow.tooltip += f"\ncontributes {arrow.gradient}" if arrow.gradient else ""
                     arrow.gradient = ""
             twin = self._twin(arrow) if self.level == "heads" and tail.shape == "cells" else None
-            self.drawn[edge] = twin or arrow
-            if twin is None:
-                self.arrow(arrow)
+            self.drawn[edge] = twin or self.arrow(arrow)
 
     def _twin(self, arrow: Arrow) -> Arrow | None:
         """Level heads: one arrow from a box of parameters to each user. The one that it joins, if any."""
@@ -338,9 +338,12 @@ class Painter:
         slots = ", ".join(f"{slot} of {node.op.name if node.op else ''}" for node, slot in edge.slots)
         return f"{source} → {line}\n{self.shapes.plain(edge.source)}, {slots}{times}{no}"
 
-    def arrow(self, arrow: Arrow) -> None:
-        arrow.id = self.unique(f"fwd-{arrow.tail.name}-{arrow.head.name}")
+    def arrow(self, arrow: Arrow) -> Arrow:
+        """Add an arrow; its id names its ends in the direction of what flows."""
+        ends = (arrow.tail.name, arrow.head.name)[:: -1 if arrow.kind == "bwd" else 1]
+        arrow.id = self.unique("-".join((arrow.kind, *ends)))
         self.arrows.append(arrow)
+        return arrow
 
     # --- clusters -------------------------------------------------------------------------------------------
 

@@ -20,7 +20,9 @@ class Cell:
     shape: str
     tooltip: str
     gradient: str = ""  # its norm, ‖∂‖ 0.35
-    found: bool = False  # something about it is worth a look
+    zero: bool = False  # is it that of a gradient that is 0?
+    found: str = ""  # a finding, in bold and in place of it
+    fault: bool = False  # is it to be drawn in red?
 
 
 @dataclass(eq=False)
@@ -42,6 +44,7 @@ class Box:
     rows: list[tuple[str, str, str]] = field(default_factory=list)  # level tape: name, shape, bytes
     gradient: str = ""  # its norm
     found: str = ""  # a finding, in bold
+    fault: bool = False  # is it to be drawn in red?
     grids: str = ""  # of values: HTML
     marked: list[int] = field(default_factory=list)  # lines of a VJP that are 0
     longest: int = 0  # characters that its lines may have, if not those of its equation

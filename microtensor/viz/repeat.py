@@ -121,8 +121,8 @@ def _without(folded: Folded, run: list[_Layer]) -> Folded:
     stands_for = {g: first.groups[i] for layer in others for g, i in layer.place.items()}
     for group in first.groups:
         twins = [layer.groups[first.place[group]] for layer in others]
-        for j, node in enumerate(group.members):
-            folded.twins.setdefault(node, []).extend(_all(folded, (t.members[j] for t in twins)))
+        for nodes in zip(*((*g.members, *g.inside) for g in (group, *twins)), strict=True):
+            folded.twins.setdefault(nodes[0], []).extend(_all(folded, nodes[1:]))
     for mine, theirs in zip(
         [*first.inner, *first.outer], zip(*([*o.inner, *o.outer] for o in others), strict=True), strict=True
     ):

@@ -75,7 +75,7 @@ LEGEND = {
     "const": "constant",
     **LANES,
     "op": "operation",
-    "fault": "makes the first NaN",
+    "fault": "NaN or ∞ begins here",
 }
 
 SHAPES = {

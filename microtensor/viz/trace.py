@@ -181,7 +181,8 @@ class _Tracer:
         while tag is not None and tag.of is not None and shape and shape[0] == 1:
             shape = shape[1:]  # axes that only broadcast
         dtype = "" if shown is None else str(shown.dtype)
-        node = Node(len(self.nodes), "const", shape, dtype, tensor is not None and tensor.requires_grad)
+        needs = tensor is not None and tensor.requires_grad
+        node = Node(len(self.nodes), "const", shape, dtype, needs, array=kept)
         if tensor is not None:
             node.kind = self._kind(tensor, shown)
         return node

@@ -16,7 +16,7 @@ import numpy as np
 
 from microtensor.viz import symbols
 from microtensor.viz.cells import masked
-from microtensor.viz.findings import results
+from microtensor.viz.findings import results, told
 from microtensor.viz.fold import Edge, Group, path_of
 from microtensor.viz.page.calls import Call
 from microtensor.viz.picture import Arrow, Box, Cluster
@@ -139,8 +139,7 @@ class _Describer:
                     "unit": unit.key,
                     "to": self.state.folds.goes(self.state, unit.key),
                 }
-        nodes = [node for group in groups for node in group.members]
-        said["found"] = [f.text for f in self.painter.found if f.node in nodes]
+        said["found"] = told([found for group in groups for found in self.painter.found_in(group)])
         return said
 
     def _tensor(self, node: Node) -> Data:
