@@ -58,7 +58,8 @@ class FeedForward(nn.Module):
             viz.tag(part.weight, "W", axes=axes, transposed=True)
             viz.tag(part.bias, "b")
         hidden = ACTIVATIONS[self.activation](self.linear1(z))  # (..., d_ff)
-        return self.linear2(F.dropout(hidden, self.dropout, self.training))  # type: ignore[no-any-return]
+        z = self.linear2(F.dropout(hidden, self.dropout, self.training))
+        return z
 
 
 class SubLayer(nn.Module):
@@ -80,9 +81,8 @@ class SubLayer(nn.Module):
         """(B, T, d_model) and a function of it → (B, T, d_model)"""
         viz.tag(self.norm.weight, "γ")
         viz.tag(self.norm.bias, "β")
-        if self.pre:
-            return x + F.dropout(function(self.norm(x)), self.dropout, self.training)
-        return self.norm(x + F.dropout(function(x), self.dropout, self.training))  # type: ignore[no-any-return]
+        y = F.dropout(function(self.norm(x) if self.pre else x), self.dropout, self.training)
+        return x + y if self.pre else self.norm(x + y)
 
 
 class EncoderLayer(nn.Module):
@@ -115,8 +115,9 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, weights: Weights | None = None) -> Tensor:
         """x (B, T, d_model), mask as in MultiHeadAttention; its weights are appended to `weights`."""
-        z = self.sublayer1(x, lambda h: _attend(self.self_attention, weights, h, h, h, mask))
-        return self.sublayer2(z, self.feed_forward)  # type: ignore[no-any-return]
+        x = self.sublayer1(x, lambda h: _attend(self.self_attention, weights, h, h, h, mask))
+        x = self.sublayer2(x, self.feed_forward)
+        return x
 
 
 class DecoderLayer(nn.Module):
@@ -162,20 +163,21 @@ class DecoderLayer(nn.Module):
         With a cache, x holds the positions after those that it has read, and tgt_mask speaks of them all.
         """
         own, cross = self.self_attention, self.cross_attention
-        y = self.sublayer1(x, lambda h: _attend(own, weights, h, h, h, tgt_mask, cache=cache))
-        z = self.sublayer2(
-            y, lambda h: _attend(cross, cross_weights, h, memory, None, memory_mask, cache=cache)
+        x = self.sublayer1(x, lambda h: _attend(own, weights, h, h, h, tgt_mask, cache=cache))
+        x = self.sublayer2(
+            x, lambda h: _attend(cross, cross_weights, h, memory, None, memory_mask, cache=cache)
         )
-        return self.sublayer3(z, self.feed_forward)  # type: ignore[no-any-return]
+        x = self.sublayer3(x, self.feed_forward)
+        return x
 
 
-def _attend(attention: MultiHeadAttention, kept: Weights | None, *inputs: Any, **options: Any) -> Tensor:
+def _attend(attention: MultiHeadAttention, kept: Weights | None, *inputs: Any, **options: Any) -> Any:
     """What attention gives for its inputs; if there is a list, its weights are appended to that."""
     if kept is None:
-        return attention(*inputs, **options)  # type: ignore[no-any-return]
+        return attention(*inputs, **options)
     y, A = attention(*inputs, need_weights=True, **options)
     kept.append(A)
-    return y  # type: ignore[no-any-return]
+    return y
 
 
 class Encoder(nn.Module):
@@ -199,7 +201,8 @@ class Encoder(nn.Module):
         """(B, T, d_model) → (B, T, d_model)"""
         for layer in self.layers:
             x = layer(x, mask, weights=weights)
-        return self.norm(x)  # type: ignore[no-any-return]
+        x = self.norm(x)
+        return x
 
 
 class Decoder(nn.Module):
@@ -235,7 +238,8 @@ class Decoder(nn.Module):
             x = layer(x, memory, tgt_mask, memory_mask, **kept)
         if cache is not None:
             cache.advance(x.shape[1])
-        return self.norm(x)  # type: ignore[no-any-return]
+        x = self.norm(x)
+        return x
 
 
 @dataclass(frozen=True)
@@ -367,16 +371,9 @@ class Transformer(nn.Module):
         if cache is not None or tgt_mask is None:  # a cache keeps where padding is, for the next call
             seen = self._seen(tgt, cache)
             tgt_mask = seen if tgt_mask is None else tgt_mask
-        x = self.decoder(
-            self._embed(self.tgt_embedding, tgt, cache.length if cache else 0),
-            memory,
-            tgt_mask,
-            memory_mask,
-            weights=attention and attention.decoder,
-            cross_weights=attention and attention.cross,
-            cache=cache,
-        )
-        logits: Tensor = self.output(x)
+        x = self._embed(self.tgt_embedding, tgt, cache.length if cache else 0)
+        kept = {"weights": attention and attention.decoder, "cross_weights": attention and attention.cross}
+        logits: Tensor = self.output(self.decoder(x, memory, tgt_mask, memory_mask, cache=cache, **kept))
         return logits
 
     def _seen(self, tgt: Tensor, cache: KeyValueCache | None) -> Tensor | None:
@@ -391,8 +388,9 @@ class Transformer(nn.Module):
 
     def _embed(self, embedding: nn.Module, ids: Tensor, past: int = 0) -> Tensor:
         viz.tag(embedding.weight, None, axes="vocab d")
-        x = embedding(ids)  # (B, T, d_model)
+        x: Tensor = embedding(ids)  # (B, T, d_model)
         if self.config.scale_embeddings:
             with viz.fold("scale", "Z = X * sqrt(d)", "dX = dZ * sqrt(d)", X=x):
                 x = x * math.sqrt(self.config.d_model)
-        return self.positions(x, past)  # type: ignore[no-any-return]
+        x = self.positions(x, past)
+        return x
