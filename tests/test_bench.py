@@ -49,6 +49,18 @@ def test_an_unknown_row_is_refused_by_name():
     assert "no such row: gem; choose among nanogpt" in done.stderr
 
 
+def test_the_load_of_others_is_read_before_the_peaks_make_one(bench, monkeypatch, capsys):
+    load = [0.0]
+    monkeypatch.setattr(os, "getloadavg", lambda: load * 3)
+    monkeypatch.setattr(bench, "peak_of", lambda n: load.insert(0, 5.0) or 1.0)
+    monkeypatch.setattr(bench, "measure", lambda *_: [])
+    monkeypatch.setattr(bench, "summary", lambda *_: [])
+    bench.run(["nanogpt"], False, True, 1, 1)
+    assert "others keep" not in capsys.readouterr().out
+    bench.run(["nanogpt"], False, True, 1, 1)
+    assert "others keep 5.0 of" in capsys.readouterr().out
+
+
 def test_ratios_are_of_the_better_rival_and_the_mean_is_geometric(bench):
     def case(name, ours, numpy, torch):
         rivals = {

@@ -245,8 +245,8 @@ def run(names: list[str], everything: bool, quick: bool, threads: int, rounds: i
     chosen = [row for row in (TIMED + EXTRA if names else TIMED) if not names or row.benchmark in names]
     chosen = list({(row.benchmark, row.threads or threads): row for row in chosen}.values())
     probed = [name for name in PROBED if name in names or (not names and (everything or name != "dates"))]
+    busy = os.getloadavg()[0]  # before the peaks, which make a load of their own
     peaks = {n: peak_of(n) for n in {row.threads or threads for row in chosen}}
-    busy = os.getloadavg()[0]
     if busy > 0.5:
         print(
             f"others keep {busy:.1f} of {os.cpu_count()} cores busy; with all threads, barriers wait for them"
