@@ -12,7 +12,7 @@ __all__ = ["PRODUCTS", "flop", "readable"]
 Shape = tuple[int, ...] | None  # None where it is not known any more
 
 PRODUCTS = ("matmul", "linear")
-PER_ELEMENT = {"softmax": 5, "log_softmax": 5, "layer_norm": 8, "gelu": 8, "dropout": 2}
+PER_ELEMENT = {"softmax": 5, "log_softmax": 5, "layer_norm": 8, "add_layer_norm": 9, "gelu": 8, "dropout": 2}
 REDUCTIONS = {"sum", "mean", "amax", "amin", "prod", "logsumexp", "cross_entropy", "embedding_backward"}
 MOVES = {"masked_fill", "getitem", "setitem", "cat", "flip", "clone", "cast", "where", "embedding", "expand"}
 

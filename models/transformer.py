@@ -82,7 +82,9 @@ class SubLayer(nn.Module):
         viz.tag(self.norm.weight, "γ")
         viz.tag(self.norm.bias, "β")
         y = F.dropout(function(self.norm(x) if self.pre else x), self.dropout, self.training)
-        return x + y if self.pre else self.norm(x + y)
+        if not self.pre:  # in one op, unless its parts are to be drawn
+            y = self.norm(x + y) if viz.opens_fused() else self.norm(x, residual=y)
+        return x + y if self.pre else y
 
 
 class EncoderLayer(nn.Module):

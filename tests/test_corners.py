@@ -197,6 +197,11 @@ ERRORS = {
         "backward: .* float; give",
     ),
     "layer_norm": (lambda: F.layer_norm(mt.arange(4), (4,)), TypeError, r"layer_norm: .* int64; .*float\(\)"),
+    "layer_norm(residual)": (
+        lambda: F.layer_norm(mt.ones(2, 4), (4,), residual=mt.ones(4)),
+        ValueError,
+        r"layer_norm: input float32 \(2, 4\) and residual float32 \(4,\) differ; give two alike",
+    ),
     "dropout": (lambda: F.dropout(mt.arange(4)), TypeError, r"dropout: the input is int64; .*float\(\)"),
     "cross_entropy": (
         lambda: F.cross_entropy(mt.zeros(2, 2, dtype=mt.int64), mt.tensor([0, 1])),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from microtensor import kernels
-from microtensor.kernels import line, rows, threads
+from microtensor.kernels import line, norm, rows, threads
 from microtensor.kernels.columns import start_of
 from microtensor.kernels.exponential import exp
 
@@ -528,3 +528,65 @@ def test_serial_and_parallel_give_the_same_bits_every_time(
                 np.testing.assert_array_equal(got, expected)
     finally:
         threads.set_num_threads(before)
+
+
+# --- addresses ----------------------------------------------------------------------------------------------
+
+
+class Arena:
+    """Stands for NumPy in a module: what it makes lies one array behind the other, `gap` bytes apart."""
+
+    def __init__(self, gap: int) -> None:
+        self.room, self.gap, self.used = np.zeros(1 << 20, np.uint8), gap, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def empty(self, shape: Any, dtype: Any = np.float64) -> Array:
+        start = self.used
+        count = math.prod(shape) if isinstance(shape, tuple) else shape
+        self.used = stop = start + count * np.dtype(dtype).itemsize
+        self.used += self.gap - stop % self.gap
+        return self.room[start:stop].view(dtype).reshape(shape)
+
+    def empty_like(self, x: Array) -> Array:
+        return self.empty(x.shape, x.dtype)
+
+    def holding(self, x: Array) -> Array:
+        place = self.empty_like(x)
+        place[...] = x
+        return place
+
+
+SUMS: dict[str, Callable[[list[Array]], Any]] = {
+    "softmax": lambda a: kernels.softmax_forward(a[0]),
+    "softmax backward": lambda a: kernels.softmax_backward(a[0], a[1]),
+    "log softmax": lambda a: kernels.log_softmax_forward(a[0]),
+    "log softmax backward": lambda a: kernels.log_softmax_backward(a[0], a[1]),
+    "layer norm": lambda a: kernels.layer_norm_forward(a[0], a[1][0], a[1][1], 1e-5),
+    "layer norm of a sum": lambda a: kernels.layer_norm_forward(a[0], a[1][0], a[1][1], 1e-5, a[2]),
+    "layer norm backward": lambda a: kernels.layer_norm_backward(a[0], a[1], a[2][0], a[3], a[4]),
+    "its backward of a sum": lambda a: kernels.layer_norm_backward(a[0], a[1], a[2][0], a[3], a[4], a[2]),
+}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SUMS)
+def test_no_bit_depends_on_where_arrays_lie(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # LLVM's vectors need arrays that do not overlap: it asks the addresses, and arrays that only lie close
+    # can be taken for such. A loop that sums and stores would then sum in another order
+    for C in (4, 8, 12, 20, 33, 100):
+        given_ = [draw((2, C), dtype, seed) for seed in range(3)] + [draw((2, 2), dtype), draw((2,), dtype)]
+        SUMS[name](given_)  # compiles, with the true NumPy
+        seen = []
+        for gap in (16, 32, 64, 128, 8192):
+            arena = Arena(gap)
+            for module in (rows, norm):
+                monkeypatch.setattr(module, "np", arena)
+            held = [arena.holding(x) for x in reversed(given_)]  # the first lies next to what is made
+            result = SUMS[name](held[::-1])
+            seen.append([np.array(r) for r in (result if isinstance(result, tuple) else (result,))])
+        for other in seen[1:]:
+            for got, want in zip(other, seen[0], strict=True):
+                assert np.array_equal(got, want), (C, got - want)

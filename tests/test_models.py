@@ -132,6 +132,17 @@ def test_the_encoder_layer_is_the_lectures_two_equations():
     np.testing.assert_allclose(layer(x).detach().array, out.detach().array, rtol=1e-12)
 
 
+def test_a_post_norm_layer_adds_and_normalises_in_one_op_over_several_axes_too():
+    layer, x = EncoderLayer(8, 2, 16, dropout=0.0).double(), normal(0, 2, 3, 8)
+    listed = mt.tape(layer(x.requires_grad_(True))).entries
+    assert [entry.op for entry in listed].count("add_layer_norm") == 2
+    norm, f, g = mt.nn.LayerNorm((3, 8)).double(), normal(1, 2, 3, 8), normal(2, 2, 3, 8)
+    one, two = norm(x, residual=f.requires_grad_(True)), norm(x + f)
+    np.testing.assert_array_equal(one.array, two.array)
+    for a, b in zip(mt.autograd.grad(one, [x, f], g), mt.autograd.grad(two, [x, f], g), strict=True):
+        np.testing.assert_allclose(a.array, b.array, rtol=1e-12, atol=1e-15)
+
+
 def test_pre_norm_normalises_before_each_sub_layer_and_at_the_end():
     stack = Encoder(1, 8, 2, 16, dropout=0.0, norm="pre").double()
     layer, x = stack.layers[0], normal(0, 2, 3, 8)

@@ -161,7 +161,8 @@ def cases(name: str, rng: np.random.Generator) -> Any:
 
 
 # y is no formula of x alone: where it is put, or by a definition that the test of values holds already
-UNSAID = {"cast", "expand", "reshape", "diagonal", "put_add", "setitem", "layer_norm", "cross_entropy", "cat"}
+UNSAID = {"cast", "expand", "reshape", "diagonal", "put_add", "setitem", "cross_entropy", "cat"}
+UNSAID |= {"layer_norm", "add_layer_norm"}
 
 
 @pytest.mark.parametrize("name", [name for name in OPS if name not in UNSAID])
@@ -238,7 +239,7 @@ def names_of(op: Any, args: Any, params: dict[str, Any], y: Any, g: Any) -> dict
     inputs = dict(zip(op.inputs, args, strict=False))
     if op.name == "linear" and x.ndim == 1:
         inputs["x"], g = x[None], g[None]
-    if op.name in ("linear", "layer_norm", "matmul") and g.ndim == 1:
+    if op.name in ("linear", "layer_norm", "add_layer_norm", "matmul") and g.ndim == 1:
         g = g[None]
     if op.name == "cross_entropy" and g.ndim:
         g = g[:, None]  # one for each row

@@ -126,6 +126,7 @@ def _log_softmax_back(task: Task, g: Array, y: Array, gx: Array) -> None:
         s = p = g.dtype.type(0)
         for j in range(g.shape[1]):
             gx[i, j] = exp(y[i, j])
+        for j in range(g.shape[1]):  # apart: a loop that stores and sums may do so in another order elsewhere
             s, p = _add(s, g[i, j]), _add(p, gx[i, j])
         for j in range(g.shape[1]):
             gx[i, j] = g[i, j] - gx[i, j] * s

@@ -101,12 +101,18 @@ def layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
+    *,
+    residual: Tensor | None = None,
 ) -> Tensor:
     """y = weight · (x − μ) / √(σ² + eps) + bias, μ and σ² over the last axes (σ² divides by C, not C − 1).
 
-    Shapes: input (..., *normalized_shape), weight and bias normalized_shape → as input
-    Raises: ValueError if the input does not end in normalized_shape, or weight or bias is not of it.
-    Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
+    x is input, or input + residual in one op, as a sublayer of the Transformer ends: LayerNorm(x + f(x)).
+
+    Shapes: input and residual (..., *normalized_shape), weight and bias normalized_shape → as input
+    Raises: ValueError if the input does not end in normalized_shape, weight or bias is not of it, or residual
+    is not like input; TypeError for integers, and for dtypes that differ.
+    Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch,
+    which takes no residual.
     """
     refuse_integers("layer_norm", input)
     shape = _ends_in("layer_norm", input, normalized_shape)
@@ -114,10 +120,16 @@ def layer_norm(
     eps = check_number("layer_norm", "eps", eps)
     w = engine.make(np.ones(shape, input.dtype), None, None) if weight is None else weight
     b = engine.make(np.zeros(shape, input.dtype), None, None) if bias is None else bias
+    norm, given = (ops.layer_norm, [input]) if residual is None else (ops.add_layer_norm, [input, residual])
+    if residual is not None:
+        check_tensors("layer_norm", residual=residual)
+        if (residual.shape, residual.dtype) != (input.shape, input.dtype):
+            raise ValueError(f"layer_norm: input {input.dtype} {input.shape} and residual {residual.dtype} "
+                             f"{residual.shape} differ; give two alike, or add them before")  # fmt: skip
     if len(shape) == 1:
-        return ops.layer_norm(input, w, b, eps=eps)  # type: ignore[no-any-return]
-    rows = input.reshape(*input.shape[: -len(shape)], math.prod(shape))
-    y: Tensor = ops.layer_norm(rows, w.reshape(-1), b.reshape(-1), eps=eps)
+        return norm(*given, w, b, eps=eps)  # type: ignore[no-any-return]
+    rows = [x.reshape(*x.shape[: -len(shape)], math.prod(shape)) for x in given]
+    y: Tensor = norm(*rows, w.reshape(-1), b.reshape(-1), eps=eps)
     return y.reshape(input.shape)
 
 

@@ -140,9 +140,10 @@ class LayerNorm(Module):
         if elementwise_affine:
             init.ones_(self.weight)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """(..., *normalized_shape) → the same"""
-        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor, *, residual: Tensor | None = None) -> Tensor:
+        """(..., *normalized_shape) → the same; given a residual, of input + residual"""
+        parameters = self.weight, self.bias, self.eps
+        return F.layer_norm(input, self.normalized_shape, *parameters, residual=residual)
 
     def extra_repr(self) -> str:
         """shape, eps, which parameters"""

@@ -25,6 +25,7 @@ from microtensor.ops.elementwise import (
     tanh,
 )
 from microtensor.ops.fused import (
+    add_layer_norm,
     cross_entropy,
     gelu,
     gelu_backward,

@@ -136,6 +136,37 @@ def layer_norm_samples(rng):
         yield tuple(rng.normal(size=s) for s in (shape, shape[-1:], shape[-1:])), {"eps": 1e-5}
 
 
+@op("add_layer_norm", label="add & norm", residuals=("means", "rstd"))
+def add_layer_norm(x, f, w, b, *, eps):
+    """y = layer_norm(x + f, w, b); the end of a sublayer f(x), whose sum with x nobody keeps
+
+    gradient: δ, δ, Σ(g · x̂), Σ(g);
+    with r = 1 / √(rowvar(x + f) + eps), x̂ = (x + f − rowmean(x + f)) · r, h = g · w,
+    δ = r · (h − rowmean(h) − x̂ · rowmean(h · x̂))
+
+    Source: "Attention Is All You Need", §3.1: LayerNorm(x + Sublayer(x)).
+    """
+    y, means, rstd = kernels.layer_norm_forward(x, w, b, eps, f)
+    return y, (means, rstd)
+
+
+@add_layer_norm.vjp
+def add_layer_norm_vjp(g, x, f, w, means, rstd):
+    gx, gw, gb = kernels.layer_norm_backward(g, x, w, means, rstd, f)
+    return gx, gx, gw, gb
+
+
+@add_layer_norm.composite
+def add_layer_norm_composite(x, f, w, b, *, eps):
+    return layer_norm_composite(x + f, w, b, eps=eps)
+
+
+@add_layer_norm.samples
+def add_layer_norm_samples(rng):
+    for (x, w, b), params in layer_norm_samples(rng):
+        yield (x, rng.normal(size=x.shape), w, b), params
+
+
 # --- cross entropy ------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ HOUSE_LETTERS = {"n": "T", "d": "C", "h": "H", "d_k": "D"}
 CODE_WORDS = {"H": "AV", "C": "cat"}  # symbols that are letters of axes there
 # The last axes of operands and of the result y: those with one letter are one, and so are those before them.
 LETTERS = {
+    "add_layer_norm": {"x": "d", "f": "d", "w": "d", "b": "d", "y": "d"},
     "attention": {"q": "td", "k": "sd", "v": "se", "mask": "ts", "y": "te"},
     "embedding": {"weight": "vd", "y": "d"},
     "layer_norm": {"x": "d", "w": "d", "b": "d", "y": "d"},
