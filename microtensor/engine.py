@@ -132,7 +132,7 @@ class Op:
 
     def _keep(self, name: str) -> tuple[int, int]:
         if name == "y" and "y" in self.inputs:
-            raise TypeError(f"{self.name}.vjp: y is the output, and the forward has an input y; rename that")
+            raise TypeError(f"{self.name}.vjp: y is the output, the forward has an input y; rename the input")
         if name == "y":
             return OUTPUT, 0
         if name in self.inputs:
@@ -286,7 +286,7 @@ def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
     def declare(forward: Callable[..., Any]) -> Op:
         if name in registry and registry[name].__module__ != forward.__module__:
             raise ValueError(
-                f"op: {name!r} is declared already in {registry[name].__module__}; choose another"
+                f"op: {name!r} is declared already in {registry[name].__module__}; choose another name"
             )
         registry[name] = made = Op(forward, name, **options)
         return made

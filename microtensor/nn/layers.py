@@ -107,7 +107,7 @@ class Embedding(Module):
         Raises: ValueError for what is no matrix or a padding_idx outside its rows.
         """
         if embeddings.ndim != 2:
-            raise ValueError(f"Embedding.from_pretrained: embeddings {embeddings.shape}; give a matrix")
+            raise ValueError(f"Embedding.from_pretrained: embeddings {embeddings.shape}; give (V, C)")
         rows, columns = embeddings.shape
         made = cls(rows, columns, padding_idx, dtype=embeddings.dtype)
         made.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
