@@ -113,10 +113,8 @@ def _wanted(who: str, inputs: Any) -> list[Any]:
         raise ValueError(f"{who}: inputs is empty; name at least one tensor, or leave it out for all leaves")
     for i, x in enumerate(wanted):
         if not x.requires_grad:
-            raise RuntimeError(
-                f"{who}: input {i} of shape {x.shape} requires no gradient; set requires_grad=True on it "
-                f"before the forward"
-            )
+            raise RuntimeError(f"{who}: input {i} of shape {x.shape} requires no gradient; set "
+                               f"requires_grad=True on it before the forward")  # fmt: skip
     return wanted
 
 
@@ -154,29 +152,22 @@ def _made(y: Any) -> str:
 
 def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
     if not y._requires_grad:
-        raise RuntimeError(
-            f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a gradient, or "
-            f"no_grad, detach() or numpy() cut it off; compute in tensors, from requires_grad=True up to here"
-        )
+        raise RuntimeError(f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a "
+                           f"gradient, or no_grad, detach() or numpy() cut it off; compute in tensors, from "
+                           f"requires_grad=True up to here")  # fmt: skip
     shape, dtype = y.array.shape, y.array.dtype
     if g is None:
         if y.array.size != 1:
-            raise RuntimeError(
-                f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start from "
-                f"({_made(y)}); reduce it to a scalar first, as in .sum() or .mean(), or pass "
-                f"{'grad_outputs' if who == 'grad' else 'gradient'}="
-            )
+            raise RuntimeError(f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start "
+                               f"from ({_made(y)}); reduce it to a scalar first, as in .sum() or .mean(), or "
+                               f"pass {'grad_outputs' if who == 'grad' else 'gradient'}=")  # fmt: skip
         g = np.array(1, dtype).reshape(shape)
     if not isinstance(g, (engine.Tensor, ndarray)):
-        raise TypeError(
-            f"{who}: the gradient to start from is {type(g).__name__}; give a tensor of "
-            f"shape {y.shape} ({_made(y)})"
-        )
+        raise TypeError(f"{who}: the gradient to start from is {type(g).__name__}; give a tensor of "
+                        f"shape {y.shape} ({_made(y)})")  # fmt: skip
     if g.shape != shape:
-        raise RuntimeError(
-            f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape} ({_made(y)}); "
-            f"make them equal"
-        )
+        raise RuntimeError(f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape} "
+                           f"({_made(y)}); make them equal")  # fmt: skip
     if create_graph:  # the walk runs on tensors; a gradient that is one stays on its own tape
         g = (g if isinstance(g, engine.Tensor) else engine.make(g, None, None)).to(dtype)
     else:

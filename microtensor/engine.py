@@ -147,10 +147,8 @@ class Op:
             return ALL_INPUTS, 0
         if self.variadic and name == f"{self.variadic}_shapes":
             return ALL_SHAPES, 0
-        raise TypeError(
-            f"{self.name}.vjp: cannot keep {name!r}; name y, an input {self.inputs}, an input's shape "
-            f"or dtype (x_shape, x_dtype) or a residual {list(self.residuals)}"
-        )
+        raise TypeError(f"{self.name}.vjp: cannot keep {name!r}; name y, an input {self.inputs}, its shape "
+                        f"or dtype (x_shape, x_dtype) or a residual {list(self.residuals)}")  # fmt: skip
 
     def samples(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register a generator of (args, params) that the op contract is tested on."""
@@ -260,6 +258,7 @@ class Op:
         kind = type(error) if type(error) in (ValueError, IndexError, TypeError) else ValueError
         one_number = "to Python scalars" in text or "truth value of an array" in text  # math.erf(x), if x > 0
         cure = "compute on whole arrays, by ops or NumPy" if one_number else "check the shapes and arguments"
+        cure = "give .long() to compute with 0 and 1, or ~ for not" if "numpy boolean" in text else cure
         return kind(f"{self.name}: {text} (given {given}); {cure}")
 
 

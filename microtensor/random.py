@@ -81,7 +81,7 @@ class Generator:
         state = np.asarray(state)
         if state.dtype != np.uint8 or state.shape != (48,):
             raise ValueError(
-                f"set_state: a state is 48 bytes, not {state.dtype}{state.shape}; use one from get_state()"
+                f"set_state: {state.dtype}{state.shape} is not 48 bytes of state; use get_state()"
             )
         words = np.ascontiguousarray(state).view("<u8").astype(np.uint64)
         rest = {"has_uint32": int(words[4]), "uinteger": int(words[5])}

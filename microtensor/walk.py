@@ -24,6 +24,10 @@ from microtensor.place import last_change, line_of
 
 __all__ = ["unbroadcast", "walk"]
 
+AGAIN = "run the forward again before each backward; or call it once, on the sum of losses; or detach() what"
+AGAIN += " one step hands to the next; or give the first call retain_graph=True (create_graph=True if its "
+AGAIN += "gradient is differentiated again)"
+
 
 class _Arrivals(dict[Any, list[Any]]):
     """node → [gradient, is it ours to write into?]: what has arrived at an entry or leaf and waits there."""
@@ -120,7 +124,7 @@ def walk(
                     if entry not in useful or not beyond:
                         continue
                 if entry.saved is None or (entry.index < last_change[0] and entry.checks):
-                    _check_entry(entry)
+                    _check_entry(entry, roots)
                 gradients = gradients_of(entry, g, create_graph)
                 if watch is not None:
                     gradients = watch(entry, g, gradients)
@@ -146,14 +150,7 @@ def walk(
 
 def _leading_to(roots: set[Any], goals: set[Any]) -> tuple[set[Entry], set[Any]]:
     """The entries from which some goal can be reached, then with the goals; older than all goals cannot."""
-    oldest = min((n.index if isinstance(n, Entry) else -1 for n in goals), default=0)
-    seen = {node for node in roots if isinstance(node, Entry)}
-    stack = list(seen)
-    while stack:
-        for node in stack.pop().inputs:
-            if isinstance(node, Entry) and node not in seen and node.index >= oldest:
-                seen.add(node)
-                stack.append(node)
+    seen = _below(roots, min((n.index if isinstance(n, Entry) else -1 for n in goals), default=0))
     useful: set[Entry] = set()
     for entry in sorted(seen, key=lambda e: e.index):
         if any(isinstance(n, (Entry, engine.Tensor)) and (n in goals or n in useful) for n in entry.inputs):
@@ -161,13 +158,36 @@ def _leading_to(roots: set[Any], goals: set[Any]) -> tuple[set[Entry], set[Any]]
     return useful, useful | goals
 
 
-def _check_entry(entry: Entry) -> None:
+def _below(nodes: Iterable[Any], oldest: int) -> set[Entry]:
+    """The entries among the nodes, and those below them that are no older than an index."""
+    seen = {node for node in nodes if isinstance(node, Entry)}
+    stack = list(seen)
+    while stack:
+        for node in stack.pop().inputs:
+            if isinstance(node, Entry) and node not in seen and node.index >= oldest:
+                seen.add(node)
+                stack.append(node)
+    return seen
+
+
+def _sum_over_steps(roots: Sequence[tuple[Any, Any]], freed: Entry) -> Entry | None:
+    """total = total + loss: the newest sum, if one side is new, and what the other kept is freed already."""
+    entries = _below([node for node, _ in roots], freed.index)
+    sums = {e.index: e for e in entries if e.op.name == "add" and not e.shape}
+    newest = sums[max(sums)] if sums else freed
+    kept = [{e for e in _below([node], freed.index) if e.op.keeps_arrays and e.index >= freed.index}
+            for node in newest.inputs]  # fmt: skip
+    return newest if {freed} in kept and any(k and freed not in k for k in kept) else None
+
+
+def _check_entry(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
     if entry.saved is None:
+        total, cure = _sum_over_steps(roots, entry), AGAIN
+        if total is not None:
+            cure = f"call it on the new loss alone, not on the sum at {total.line}; add up loss.item()"
         raise RuntimeError(
             f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept for its "
-            f"gradient was freed by an earlier backward or grad; run the forward again before each backward; "
-            f"or call it once, on the sum of losses; or detach() what one step hands to the next; or give "
-            f"the first call retain_graph=True (create_graph=True if its gradient is differentiated again)"
+            f"gradient was freed by an earlier backward or grad; {cure}"
         )
     checks = iter(entry.checks)
     for version in checks:
@@ -296,6 +316,5 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     """Sum g over the axes that broadcasting added to or stretched in `shape`: the adjoint of broadcasting."""
     extra = g.ndim - len(shape)
     axes = [*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1)]
-    return engine.registry["reshape"](
-        engine.registry["sum"](g, axis=tuple(axes), keepdims=False), shape=shape
-    )
+    summed = engine.registry["sum"](g, axis=tuple(axes), keepdims=False)
+    return engine.registry["reshape"](summed, shape=shape)

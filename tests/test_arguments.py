@@ -72,6 +72,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "baddbmm": (lambda: mt.baddbmm(X, MASK, X), TypeError, "baddbmm: dtypes bool and float32 differ"),
     "copy_": (lambda: mt.zeros(3).copy_(mt.ones(1, 3)), ValueError, r"copy_: shape \(1, 3\) does not fit"),
     "scatter_add": (lambda: X.scatter_add(0, IDS - 1, 1.5), TypeError, "scatter_add: src is a float"),
+    "neg": (lambda: -MASK, TypeError, r"neg: .*; give \.long\(\) to compute with 0 and 1, or ~ for not"),
+    "sub": (lambda: MASK - MASK, TypeError, r"sub: .*; give \.long\(\) to compute"),
     "all": (lambda: X.all((), 1.5), TypeError, "all: keepdim is 1.5"),
     "replacement": (lambda: X.multinomial(2, "a"), TypeError, "multinomial: replacement is 'a'"),
     "clamp": (lambda: X.clamp(X, 1j), TypeError, "clamp: 1j is no number"),

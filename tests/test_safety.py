@@ -693,6 +693,23 @@ def test_a_forward_outside_the_loop_is_named_with_the_step_that_needs_it_again(l
         loss.backward(retain_graph=True)
 
 
+def test_a_loss_added_to_older_ones_is_told_from_a_second_backward_and_from_a_part_in_common():
+    w = mt.ones(2, requires_grad=True)
+    older, both, part = (w * w).sum(), (w * w).sum() + (w * w * w).sum(), w.tanh()
+    for loss in (older, both, (part * part).sum()):
+        loss.backward()
+    added = r"or grad; call it on the new loss alone, not on the sum at .*\.py:\d+; add up loss\.item\(\)$"
+    again = "or grad; run the forward again before each backward"
+    for loss, said in [
+        (older + (w**3).mean(), added),
+        (((w**3).mean() + older) / 2, added),
+        (both, again),
+        ((part**3).sum() + w.exp().sum(), again),
+    ]:
+        with pytest.raises(RuntimeError, match=said):
+            loss.backward()
+
+
 def test_what_one_step_hands_to_the_next_is_named_as_a_cure():
     w = mt.ones(1, requires_grad=True)
     hidden = w.tanh()
@@ -749,6 +766,7 @@ MASKS = {
     "sums of them": (ones + ones, ValueError, "hides nothing; make it boolean"),
     "an infinite product": ((1 - ones) * minus, ValueError, "holds NaN, which .* makes of 0"),
     "integers": (ones.long(), TypeError, "the mask is int64; make it boolean"),
+    "integers turned": (~ones.long(), TypeError, r"the mask is int64; turn it when .*: ~mask\.bool\(\)"),
     "a list": (ones.bool().tolist(), TypeError, "mask is list; give a tensor"),
 }
 
@@ -781,7 +799,7 @@ def test_a_mask_to_be_added_is_taken(mask):
             lambda: mt.where(ones, ones, 0.0),
             r"^where: the mask is float32, .* mask == 0 is True at its zeros, mask != 0",
         ),
-        (lambda: ~ones, r"^bitwise_not: float32 has no bits to combine; use \.bool\(\)"),
+        (lambda: ~ones, r"^bitwise_not: float32 has no bits; make booleans of it first, as in ~x\.bool\(\)$"),
         (lambda: (ones > 0) & ones, r"^bitwise_and: float32 has no bits"),
         (lambda: ones.bool() | 1.5, r"^bitwise_or: "),
     ],

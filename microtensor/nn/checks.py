@@ -40,9 +40,9 @@ def check_mask(who: str, mask: Any) -> None:
     if mask.dtype == np.bool_:
         return
     if mask.dtype.kind != "f":
-        raise TypeError(
-            f"{who}: the mask is {mask.dtype}; make it boolean with mask.bool() (True = may attend)"
-        )
+        turned = mask.array.min(initial=0) < 0  # ~ of zeros and ones, none of which is False
+        cure = "turn it when it is boolean: ~mask.bool()" if turned else "make it boolean with mask.bool()"
+        raise TypeError(f"{who}: the mask is {mask.dtype}; {cure} (True = may attend)")
     lowest = mask.array.min(initial=math.inf)
     if math.isnan(lowest):
         raise ValueError(

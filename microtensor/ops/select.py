@@ -176,7 +176,8 @@ def _bits(name: str, ufunc: Any) -> Any:
     def function(*operands):
         for x in operands:
             if isinstance(x, float) or getattr(x, "dtype", np.dtype(bool)).kind == "f":
-                raise TypeError(f"{name}: {getattr(x, 'dtype', x)} has no bits to combine; use .bool()")
+                kind, first = getattr(x, "dtype", x), "~x.bool()" if ufunc.nin == 1 else "x.bool()"
+                raise TypeError(f"{name}: {kind} has no bits; make booleans of it first, as in {first}")
         return ufunc(*operands)
 
     function.nin = ufunc.nin  # type: ignore[attr-defined]
