@@ -14,7 +14,7 @@ from microtensor import nn, viz
 from microtensor.viz import style, symbols
 from microtensor.viz.formula import two_digits
 from microtensor.viz.texts import WORDS
-from models import Encoder, MultiHeadAttention, causal_mask
+from models import GPT, Encoder, GPTConfig, MultiHeadAttention, causal_mask
 
 PURPLE = style.LIGHT.gradient
 
@@ -505,7 +505,7 @@ def test_the_legend_explains_norms_and_words_where_they_are_drawn(
     assert explained() == shown
     assert explained(level="heads") == {"dropout"}
     fused = explained(level="tape")
-    assert fused == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "drop", "rowsum", "stats"}
+    assert fused == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "stats"}
     lines = explained(level="tape", need_weights=True)
     assert lines == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "keep"}
     assert explained(names={"split_h": x}) == shown - {"split_h"}  # a tensor has that name here
@@ -515,12 +515,62 @@ def legend_of(drawing: viz.Drawing) -> str:
     return symbols.untagged(drawing.dot.split("label=<", 1)[1].split(">];")[0])
 
 
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.5])  # 0.25 = 1/√16
+def test_a_fused_attention_says_how_much_it_drops(x: mt.Tensor, p: float) -> None:
+    drawing = viz.draw(MultiHeadAttention(16, 1, dropout=p), x, level="tape")
+    assert f"H = dropout(softmax(Q Kᵀ / √d_k), {p:g}) V" in drawing.about
+    assert f"dV = dropout(A, {p:g})ᵀ dH" in symbols.untagged(drawing.dot)
+    assert "dropout" not in viz.draw(MultiHeadAttention(16, 1), x, level="tape").dot
+
+
+SIZES = {
+    "math": {"B": 2, "n": 5, "n_max": 5, "d": 16, "h": 2, "d_k": 8, "vocab": 20, "3d": 48, "4d": 64},
+    "code": {"B": 2, "T": 5, "T_max": 5, "C": 16, "H": 2, "D": 8, "vocab": 20, "3C": 48, "4C": 64},
+}
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "tape"])
+@pytest.mark.parametrize("names", ["math", "code"])
+@pytest.mark.parametrize("shapes", ["symbolic", "numeric", "both", None])
+def test_a_legend_has_the_sizes_of_the_letters_that_are_drawn_and_no_others(
+    x: mt.Tensor, level: str, names: str, shapes: str | None
+) -> None:
+    gpt = GPT(GPTConfig(block_size=5, vocab_size=20, n_layer=1, n_head=2, n_embd=16))
+    ids, sizes = mt.randint(0, 20, (2, 5)), SIZES[names]
+    drawings = [viz.draw(MultiHeadAttention(16, 2), x, level=level, names=names, shapes=shapes)]
+    depths = (None, 1, 2) if level == "equations" else ()
+    drawings += [viz.draw(gpt, ids, names=names, shapes=shapes, depth=depth) for depth in depths]
+    for drawing in drawings:
+        legend, *labels = (
+            symbols.untagged(re.sub("<T[DR]|<BR", " <", line.split("label=<")[1].split(", tooltip")[0]))
+            for line in drawing.dot.split("\n")
+            if "label=<" in line
+        )
+        said = dict(re.findall(r"(?<!\S)(\w+) = (?:d_model = |\w/\w = )?(\d+)", legend))
+        drawn = set(re.findall(r"\d+ B\b|\w+", " ".join(labels)))  # of bytes
+        drawn |= {word[-1] for word in drawn if word[:-1] in ("split_", "head_")}
+        drawn |= set("hH" * bool(re.search(r"\w/\w = ", legend)))  # d_k = d/h
+        assert drawn & sizes.keys() == said.keys()
+        assert {letter: str(sizes[letter]) for letter in said} == said
+
+
+@pytest.mark.parametrize(("names", "d_k"), [("math", "d_k"), ("code", "D")])
+def test_what_is_under_a_root_is_said_where_no_layer_has_named_it(x: mt.Tensor, names: str, d_k: str) -> None:
+    q, k, v = (mt.randn(2, 3, 4, requires_grad=True) for _ in range(3))
+    drawing = viz.draw(nn.functional.scaled_dot_product_attention(q, k, v), names=names)
+    assert drawing.about[0] == f"y = softmax(q kᵀ / √{d_k}) v"
+    assert f"{d_k}: last axis of query and key" in legend_of(drawing)
+    named = legend_of(viz.draw(MultiHeadAttention(16, 2), x, names=names))
+    assert "last axis" not in named
+    assert f"{d_k} = " in named
+
+
 @pytest.mark.parametrize("names", ["math", "code"])
 def test_words_of_the_legend_use_the_names_that_are_drawn(x: mt.Tensor, names: str) -> None:
     drawing = viz.draw(MultiHeadAttention(16, 2), x, mask=causal_mask(5), names=names)
     made = {line.split(" = ")[0] for line in drawing.about}
     words = legend_of(drawing)
-    H, h = re.search(r"head_\w: (\w+) of head (\w)", words).groups()  # type: ignore[union-attr]
+    H, h = re.search(r"head_\w: (\w+) of the last of (\w) heads", words).groups()  # type: ignore[union-attr]
     assert H in made
     assert f"{h} = 2" in words
     for mask in re.findall(r"mask: −∞ where (\w+) forbids", words):

@@ -140,7 +140,7 @@ def _attention(args: Any, params: dict[str, Any]) -> dict[str, Any]:
 
     p, shape = params["dropout_p"], (*args[0].shape[:-1], args[1].shape[-2])
     keep = kernels.attention_keeps(shape, p, params["seed"]) if p else np.ones(shape, bool)
-    return {"masked": masked, "causal": causal, "drop": lambda x: np.where(keep, x, 0) / (1 - p)}
+    return {"masked": masked, "causal": causal, "dropout": lambda x, p: np.where(keep, x, 0) / (1 - p)}
 
 
 def _to(shape: tuple[int, ...], g: Any) -> Any:
@@ -293,12 +293,13 @@ def test_a_legend_explains_every_word_of_a_formula_that_no_textbook_has() -> Non
     assert used - TEXTBOOK - WORDS.keys() == set()
     elsewhere = {
         "L",
+        "d_k",
         "keep",
         "head_h",
         "columns",
         "axissum",
         "unbroadcast",
-    }  # a name, in Concat_h, in a layer, rowsum along another axis, the walk's
+    }  # names, in Concat_h, in a layer, rowsum along another axis, the walk's
     assert WORDS.keys() - used == elsewhere
 
 

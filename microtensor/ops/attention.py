@@ -18,11 +18,11 @@ from microtensor.walk import unbroadcast
 
 @op("attention", residuals=("stats",))
 def attention(q, k, v, mask, *, scale, causal, dropout_p, seed):
-    """y = drop(softmax(causal(masked(q @ kᵀ · scale, mask)))) @ v; mask may be None.
+    """y = dropout(softmax(causal(masked(q @ kᵀ · scale, mask))), dropout_p) @ v; mask may be None.
 
-    gradient: dS @ k · scale, dSᵀ @ q · scale, drop(A)ᵀ @ g, dS;
-    with A = softmax(causal(masked(q @ kᵀ · scale, mask))), dS = A · (drop(g @ vᵀ) − rowsum(g · y));
-    drop: with probability dropout_p
+    gradient: dS @ k · scale, dSᵀ @ q · scale, dropout(A, dropout_p)ᵀ @ g, dS;
+    with A = softmax(causal(masked(q @ kᵀ · scale, mask))),
+    dS = A · (dropout(g @ vᵀ, dropout_p) − rowsum(g · y))
 
     A boolean mask is True where a query may attend, one of numbers is added; causal: query t sees keys 0 … t.
     A query that may attend to nothing gives zeros. Which weights are dropped follows from the seed alone.

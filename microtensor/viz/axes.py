@@ -185,15 +185,11 @@ class Shapes:
         """The sizes in a tooltip, always in numbers."""
         return "shape unknown" if node.shape is None else str(tuple(self._parts(node)[1]))
 
-    def caption(self) -> list[str]:
-        """d = d_model = 16, h = 2, d_k = d/h = 8 …, as labels."""
-        sizes = self.sizes.items() if self.how in ("symbolic", "both") else ()
-        return [f"{self._upright(axis)} = {self._meaning(axis)}{size}" for axis, size in sizes]
-
-    def _meaning(self, axis: str) -> str:
-        if axis == "d" and not self.code:
-            return "d<SUB>model</SUB> = "
-        sizes = self.sizes
-        if axis == "d_k" and {"d", "h"} <= sizes.keys() and sizes["d_k"] * sizes["h"] == sizes["d"]:
-            return f"{self.letter('d')}/{self.letter('h')} = "
-        return ""
+    def caption(self, drawn: set[str]) -> list[str]:
+        """d = d_model = 16, h = 2, d_k = d/h = 8 …, as labels: what the words that are drawn mean."""
+        drawn = drawn | {word.rsplit("_", 1)[-1] for word in drawn if "_h" in word.lower()}  # split_h
+        sizes, meant = self.sizes, {"d": "" if self.code else "d<SUB>model</SUB> = "}
+        shown = {axis for axis in sizes if self.letter(axis) in drawn}
+        if {"d", "d_k"} <= shown and sizes["d"] == sizes["d_k"] * sizes.get("h", 0):
+            shown, meant["d_k"] = shown | {"h"}, f"{self.letter('d')}/{self.letter('h')} = "
+        return [f"{self._upright(a)} = {meant.get(a, '')}{n}" for a, n in sizes.items() if a in shown]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from microtensor.viz import formula, symbols
@@ -113,12 +112,13 @@ class Names:
         if "index" in node.params:
             values["index"] = formula.indices(node.params["index"])
         if "dropout_p" in node.params:  # of attention: None for what it does without, else its word stays
-            used = {"drop": values["dropout_p"], "causal": values.pop("causal"), "masked": values["mask"]}
+            used = {"dropout": values["dropout_p"], "causal": values.pop("causal"), "masked": values["mask"]}
             values |= {word: None for word, value in used.items() if not value}
             width = (node.parents[0].shape or (0,))[-1]
             if width and math.isclose(values["scale"], width**-0.5):
                 values["scale"] = Formula("1 / sqrt(d_k)")
-        values = {k: self._constant(node, v) if isinstance(v, float) else v for k, v in values.items()}
+        numbers = (k for k, v in values.items() if isinstance(v, float) and k != "dropout_p")
+        values |= {k: self._constant(node, values[k]) for k in numbers}
         if node.op.name == "linear":  # of one matrix, or one row, there is nothing to be summed
             rank = len(node.shape or ())
             values |= {sign: None for sign, least in (("Σ_B", 2), ("Σ", 1)) if rank <= least}
@@ -183,22 +183,22 @@ class Names:
             bound[target] = self.of(group.last) or target
         return bound
 
-    def words(self, labels: Iterable[str]) -> list[str]:
+    def words(self, drawn: set[str]) -> list[str]:
         """What is drawn and no tensor's name, in words: functions, what an op keeps, which of several."""
-        tensors = (self.of(node) or "" for node in self.graph.nodes)
-        drawn, named = (set(re.findall(r"\w+", symbols.untagged(" ".join(x)))) for x in (labels, tensors))
+        named = symbols.words(self.of(node) or "" for node in self.graph.nodes)
         plain, html = (self.printer({}, html=html) for html in (False, True))
         second = next((symbols.html(s) for s in self.numbered.values() if s.endswith("(2)")), None)
         one = {n.symbol: self.of(n) for n in self.graph.nodes if n.symbol and n not in self.numbered}
         letters = {"H": "H", "M": "M", **one, "h": self.shapes.letter("h")}
-        whole = (n.symbol for n in self.graph.nodes if n.kind == "param" and n.symbol)
-        parts = ((symbols.indexed(name, "1"), one.get(name)) for name in whole)
-        heads = [(html.symbol(part), html.symbol(name)) for part, name in parts if name and part in one]
+        weights = (n.symbol for n in self.graph.nodes if n.kind == "param" and n.symbol in one)
+        pairs = ((symbols.indexed(s or "", "1"), one[s]) for s in weights)
+        part, whole = next((pair for pair in pairs if pair[0] in one), ("", ""))
         of = next((s for n in self.graph.nodes if (s := self.of(n) or "") and f"d{s}" in drawn), None)
         said = [f"{second}: the second of that name, not of head 2"] if second else []
         said += [f"{symbols.html(f'd{of}')}: ∂L/∂{symbols.html(of)}, its gradient"] if of else []
-        said += [f"{part}: columns of {name} for head 1" for part, name in heads[:1]]
-        words = (word for word in WORDS if plain.print(word) in drawn - named or (of and word == "L"))
+        said += [f"{html.symbol(part)}: columns of {html.symbol(whole or '')} for head 1"] if part else []
+        new = drawn - named - set(map(self.shapes.letter, self.shapes.sizes)) | set("L" if of else ())
+        words = (word for word in WORDS if plain.print(word) in new)
         return said + [f"{html.print(w)}: {symbols.escape(WORDS[w]).format(**letters)}" for w in words]
 
     def short(self, node: Node) -> str:

@@ -75,7 +75,6 @@ class Painter:
         self.of: dict[Group, tuple[Box, str]] = {}  # group → its box, and the port there
         self.taken: dict[str, int] = {}
         self.order: list[Box] = []
-        self.leaves = 0
         self.drawn: dict[Edge, Arrow] = {}  # by which arrow its gradient is drawn
         self.ports: dict[Edge, str] = {}  # where in its head an edge ends
         self.frames = Frames(folded, shapes, self.level, self.bare)
@@ -153,7 +152,6 @@ class Painter:
         box = Box(name, id, "param", "cells", "leaf param", [], [], "\n".join(said), cells=cells)
         box.fault = any(cell.fault for cell in cells)
         box.lane, box.block = user.lane, block_of(user)
-        self.leaves += len(parameters)
         self.add(box, self.frames.of_module(user))
         for parameter, cell in zip(parameters, cells, strict=True):
             self.of[parameter] = box, cell.port
@@ -169,7 +167,6 @@ class Painter:
         box = Box(f"t{node.number}", id, kind, kind, f"leaf {kind}", lines, small, "\n".join(parts))
         box.gradient = self.norm(node)
         self._mark(box, group)
-        self.leaves += 1
         self.add(box, self.frames.of_constant(group, self.users))
         self.of[group] = box, ""
 
@@ -362,27 +359,31 @@ class Painter:
     def captions(self) -> list[str]:
         """Sizes and how much was folded; what was found; what cells and costs mean."""
         total = self._flop(self.graph.nodes)  # of all layers, also of those that another stands for
-        labels = [label for box in self.order for label in (*box.lines, *(row[0] for row in box.rows))]
-        drawn = "".join(box.grids for box in self.order)
+        cells = "".join(box.grids for box in self.order)
+        labels = [text for box in self.order for text in (*box.lines, *box.small, box.aside, box.result)]
+        labels += [text for box in self.order for row in box.rows for text in row]
+        labels += [f"{cell.symbol} {cell.shape}" for box in self.order for cell in box.cells]
+        drawn = symbols.words([*labels, *(arrow.label for arrow in self.arrows), *told(self.found)])
         meant = ((GREY, ", grey = masked"), (WRONG, ", framed in red = not finite"))
         longest = LONGEST_LINE * (9 if self.level == "tape" else 3)  # a tape is wide, and its page full
         return [
-            self._caption(),
+            self._caption(drawn),
             *told(self.found),
-            *side_by_side(self.names.words([*labels, *told(self.found)]), longest, "  ·  "),
-            *([CAPTION + "".join(word for look, word in meant if look in drawn)] if drawn else []),
+            *side_by_side(self.names.words(drawn), longest, "  ·  "),
+            *([CAPTION + "".join(word for look, word in meant if look in cells)] if cells else []),
             *([f"in a node: operations · bytes of the result; in all {cost.readable(total)}"]
               if self.options.cost else []),
         ]  # fmt: skip
 
-    def _caption(self) -> str:
+    def _caption(self, drawn: set[str]) -> str:
         ops = sum(n.op is not None for n in self.graph.nodes)
         count = f"{ops} tape op{'' if ops == 1 else 's'}"
         if not self.by_line:
-            count += f", {self.leaves} lea{'f' if self.leaves == 1 else 'ves'}"
+            leaves = sum(n.op is None for n in self.graph.nodes)
+            count += f", {leaves} lea{'f' if leaves == 1 else 'ves'}"
         elif any(g.span is not None for g in self.folded.groups):
             count += " folded into equations"
-        return "  ·  ".join(([", ".join(sizes)] if (sizes := self.shapes.caption()) else []) + [count])
+        return "  ·  ".join(filter(None, [", ".join(self.shapes.caption(drawn)), count]))
 
 
 def _range(values: list[float]) -> str:

@@ -140,5 +140,5 @@ def side_by_side(texts: list[str], longest: int, between: str) -> list[str]:
 
 
 def _unevenness(first: str, second: str) -> int:
-    """The longer half; a break before a plus is worth some characters."""
-    return max(length(first), length(second)) + (0 if second[0] in "+−" else 4)
+    """The longer half; a break before a sign is worth some characters."""
+    return max(length(first), length(second)) + (0 if second[0] in "+−/∘·" else 4)

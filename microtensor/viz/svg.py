@@ -53,10 +53,6 @@ def dress(root: ET.Element, scope: str, theme: str, title: str, description: str
     root.insert(2, _style(scope, theme))
 
 
-def _tag(element: ET.Element) -> str:
-    return element.tag.rsplit("}", 1)[-1] if isinstance(element.tag, str) else ""
-
-
 # --- text ---------------------------------------------------------------------------------------------------
 
 
@@ -99,7 +95,7 @@ def _join_runs(parent: ET.Element, widths: Widths) -> None:
     """Replace the <text> children of an element by one per line, with a <tspan> per run."""
     line: list[_Run] = []
     for child in [*parent, None]:
-        if child is not None and _tag(child) == "text":
+        if child is not None and child.tag == f"{{{SVG}}}text":
             run = _Run(child, widths)
             if line and not (abs(run.y - line[-1].y) < 0.1 and abs(run.left - _end(line)) <= 1.5):
                 _as_one(parent, line)

@@ -11,6 +11,7 @@ import functools
 import html as html_lib
 import re
 import unicodedata
+from collections.abc import Iterable
 
 __all__ = ["clean", "html", "indexed", "one_line", "plain", "quote", "safe", "scripts", "untagged", "which"]
 
@@ -113,6 +114,11 @@ def untagged(html_text: str) -> str:
     """A label as plain text: b_K, W^Q, Kᵀ."""
     text = html_text.replace("<SUP>T</SUP>", "ᵀ").replace("<SUB>", "_").replace("<SUP>", "^")
     return html_lib.unescape(re.sub(r"<[^>]*>", "", text))
+
+
+def words(labels: Iterable[str]) -> set[str]:
+    """The words in labels: d_k of √d_k. 400 B is one, and no letter B."""
+    return set(re.findall(r"\b\d+ B\b|\w+", untagged(" ".join(labels))))
 
 
 def plain(symbol: str) -> str:
