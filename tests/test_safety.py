@@ -799,7 +799,7 @@ def test_a_mask_to_be_added_is_taken(mask):
             lambda: mt.where(ones, ones, 0.0),
             r"^where: the mask is float32, .* mask == 0 is True at its zeros, mask != 0",
         ),
-        (lambda: ~ones, r"^bitwise_not: float32 has no bits; make booleans of it first, as in ~x\.bool\(\)$"),
+        (lambda: ~ones, r"^bitwise_not: float32 has no bits; use \.bool\(\) first: ~x\.bool\(\)$"),
         (lambda: (ones > 0) & ones, r"^bitwise_and: float32 has no bits"),
         (lambda: ones.bool() | 1.5, r"^bitwise_or: "),
     ],

@@ -176,8 +176,7 @@ def _bits(name: str, ufunc: Any) -> Any:
     def function(*operands):
         for x in operands:
             if isinstance(x, float) or getattr(x, "dtype", np.dtype(bool)).kind == "f":
-                kind, first = getattr(x, "dtype", x), "~x.bool()" if ufunc.nin == 1 else "x.bool()"
-                raise TypeError(f"{name}: {kind} has no bits; make booleans of it first, as in {first}")
+                raise TypeError(f"{name}: {getattr(x, 'dtype', x)} has no bits; use .bool() first: ~x.bool()")
         return ufunc(*operands)
 
     function.nin = ufunc.nin  # type: ignore[attr-defined]
