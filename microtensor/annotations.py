@@ -63,7 +63,8 @@ def _held(function: Callable[..., Any], who: str) -> Callable[..., Any]:
                 raise TypeError(said)
             return made
         except (TypeError, ValueError, AttributeError, LookupError) as error:
-            if not said or re.match(r"[\w.]+: .+; ", str(error), re.DOTALL):
+            # a name that is lacking says nothing of what was to be given
+            if not said or re.match(r"(?s)\S+: .+; ", str(error) * (not isinstance(error, AttributeError))):
                 raise
             raise TypeError(said) from error
 

@@ -270,7 +270,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         return printing.text(self.array, extras)
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if self.ndim == 0 else format(str(self), spec)
+        return format(self.item(), spec) if self.ndim == 0 or spec else str(self)
 
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
         if self.grad_fn is not None:

@@ -389,6 +389,7 @@ def test_methods_refuse_what_their_annotations_do_not_say(name):
             assert [f for f in found if isinstance(f[2], Exception)] == [], method
 
 
+FIT: dict[str, Any] = {"loss_fn": repr, "max_steps": 1}
 LEAF = mt.tensor(2.0, requires_grad=True)
 CHECKPOINT = mt.train.Checkpoint("a.safetensors", 0, NET.state_dict(), None, None, None, {}, None, None)
 
@@ -428,6 +429,17 @@ SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word, or re
     "save_checkpoint: optimizer is <class ": lambda: _saved(optimizer=mt.optim.SGD),
     "save_checkpoint: scheduler is 3; give an object with": lambda: _saved(scheduler=3),
     "save_checkpoint: loader is [1]; give an object with": lambda: _saved(loader=[1]),
+    "constant_: tensor is Tanh(); give Tensor": lambda: nn.init.constant_(nn.Tanh(), 0.0),
+    "StepLR: optimizer is Tanh(); give Optimizer": lambda: mt.optim.lr_scheduler.StepLR(nn.Tanh(), 3),
+    "SGD: parameter 0 of group 0 is Linear; give": lambda: mt.optim.SGD([{"params": NET}], lr=0.1),
+    "load_state_dict: 'model' is a dict in a dict; ": lambda: NET.load_state_dict(
+        {"model": NET.state_dict()}
+    ),
+    "Trainer: optimizer is str 'adam'; give an": lambda: mt.train.Trainer(NET, "adam", [X], **FIT),
+    "Trainer: optimizer is type <class": lambda: mt.train.Trainer(NET, mt.optim.SGD, [X], **FIT),
+    "Trainer: scheduler is int 3; give an": lambda: mt.train.Trainer(
+        NET, GIVEN["optimizer"](), [X], scheduler=3, **FIT
+    ),
     "restore: model is 3; give Module": lambda: CHECKPOINT.restore(3),
     "restore: model is <class ": lambda: CHECKPOINT.restore(nn.Linear),
     "restore: generators is 'a'; give": lambda: CHECKPOINT.restore(generators="a"),

@@ -80,3 +80,9 @@ def test_the_default_dtype_is_not_written():
         assert repr(mt.ones(1, dtype=mt.float32)) == "tensor([1.], dtype=float32)"
     finally:
         mt.set_default_dtype(mt.float32)
+
+
+def test_several_numbers_have_no_format_of_one():
+    assert f"{mt.tensor(2.0):.1f} {mt.tensor([1.0])}" == "2.0 tensor([1.])"
+    with pytest.raises(RuntimeError, match=r"^item: a tensor of shape \(2,\) has 2 elements, not one; index"):
+        f"{mt.ones(2):.3f}"

@@ -53,9 +53,8 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         """in, out, bias"""
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-        )
+        bias = self.bias is not None
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={bias}"
 
 
 class Embedding(Module):

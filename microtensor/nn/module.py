@@ -254,6 +254,8 @@ class Module:
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"load_state_dict: {type(state_dict).__name__} is no state_dict(); mt.load files")
         own = dict(self._state())
+        for name in [name for name, value in state_dict.items() if isinstance(value, Mapping)]:
+            raise TypeError(f"load_state_dict: {name!r} is a dict in a dict; give the inner one, [{name!r}]")
         given = {name: as_tensor(value) for name, value in state_dict.items()}
         both = [name for name in own if name in given]
         faults = [f"{n} has shape {given[n].shape}, not {own[n].shape}" for n in both
@@ -261,10 +263,9 @@ class Module:
         missing, unexpected = [n for n in own if n not in given], [n for n in given if n not in own]
         names = [*(f"{n} is missing" for n in missing), *(f"{n} is unexpected" for n in unexpected)]
         if faults or (names and strict):
-            raise RuntimeError(
-                f"load_state_dict: {type(self).__name__} does not fit: {'; '.join(faults + names)}; load what"
-                f" was saved from the same architecture{', or (strict=False) what is there' * (not faults)}"
-            )
+            raise RuntimeError(f"load_state_dict: {type(self).__name__} does not fit: "
+                               f"{'; '.join(faults + names)}; load what was saved from the same archi"
+                               f"tecture{', or (strict=False) what is there' * (not faults)}")  # fmt: skip
         modules = dict(self.named_modules(remove_duplicate=False))
         for name in both if assign else ():
             if isinstance(own[name], Parameter):

@@ -79,7 +79,7 @@ class Optimizer:
             )
         group = {**self.defaults, **param_group}
         given = group["params"]
-        params = [given] if isinstance(given, Tensor) else list(given)
+        params = [given] if isinstance(given, Tensor) or not isinstance(given, Iterable) else list(given)
         group["params"] = unique = list({id(p): p for p in params}.values())
         if not unique:
             raise ValueError(f"{self._name}: group {len(self.param_groups)} has no parameters; leave it out")

@@ -15,8 +15,11 @@ __all__ = ["check_arguments", "check_best", "check_callables"]
 OPTIONAL = ("eval_every", "keep", "checkpoint_every", "patience")
 
 
-def check_arguments(counts: Mapping[str, int | None], grad_clip: Any, train_loader: Any) -> None:
-    """Raise ValueError or TypeError for an impossible number or a loader that yields nothing."""
+def check_arguments(counts: Mapping[str, Any], grad_clip: Any, train_loader: Any, *steppers: Any) -> None:
+    """Raise ValueError or TypeError for an impossible number, and what yields nothing or cannot step."""
+    for name, value in zip(("optimizer", "scheduler"), steppers, strict=True):
+        if isinstance(value, type) or not (hasattr(value, "step") or (value is None and name == "scheduler")):
+            raise TypeError(f"Trainer: {name} is {said(value)}; give an object that has step()")
     for name, value in counts.items():
         if value is None and name in OPTIONAL:
             continue

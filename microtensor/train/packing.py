@@ -84,9 +84,7 @@ class Packer:
 
     def _put(self, array: Array, place: str) -> str:
         if array.dtype.name not in DTYPES:
-            raise TypeError(
-                f"save: {place or 'the array'} is of {array.dtype}; convert it to a float or integer dtype"
-            )
+            raise TypeError(f"save: {place or 'the array'} is of {array.dtype}; make it floats or integers")
         memory = (array.ctypes.data, array.shape, array.strides, array.dtype)
         if memory in self._names:
             return self._names[memory]

@@ -106,7 +106,7 @@ class Trainer:
                   "checkpoint_every": checkpoint_every, "log_every": log_every,
                   "patience": patience}  # fmt: skip
         callbacks = tuple(callbacks) if isinstance(callbacks, Iterable) else callbacks
-        check_arguments(counts, grad_clip, train_loader)
+        check_arguments(counts, grad_clip, train_loader, optimizer, scheduler)
         check_callables(loss_fn, evaluate, eval_every, callbacks)
         self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
         self.train_loader, self.loss_fn, self.max_steps = train_loader, loss_fn, max_steps
