@@ -27,8 +27,8 @@ from microtensor.kernels.panels import LINE, dots, lanes_of, one_row, pack, pack
 from microtensor.kernels.threads import PARALLEL_FROM, compiled, get_num_threads, jit, run
 from microtensor.kernels.vectors import FEW_ROWS, MR, NV, VECTOR_BYTES
 
-KC = 256  # terms summed in registers before C is touched
-A_BYTES = 320 << 10  # of A that are read again for every panel of B: more than half of a small L2
+KC = 384  # terms summed in registers before C is touched
+A_BYTES = 400 << 10  # of A that are read again for every panel of B: more than half of a small L2
 ADD, RELU = 1, 2  # flags
 THIN = 4  # fetching B costs as much as the arithmetic of so many rows of A
 SPARE = 16  # elements between packed rows of A: rows a page apart would share few places in L1
