@@ -78,7 +78,6 @@ from microtensor.ops.shape import (
     flip,
     getitem,
     is_basic,
-    mT,
     permute,
     put_add,
     reshape,

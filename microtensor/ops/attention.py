@@ -12,7 +12,6 @@ from microtensor.engine import op
 from microtensor.ops.fused import softmax
 from microtensor.ops.linalg import matmul
 from microtensor.ops.select import drop, where
-from microtensor.ops.shape import mT
 from microtensor.walk import unbroadcast
 
 
@@ -46,7 +45,7 @@ def attention_vjp(g, q, k, v, mask, y, stats, *, scale, causal, dropout_p, seed)
 
     def of_mask() -> Any:
         weights, keep = _weights(q, k, mask, scale, causal), _keep(q, k, dropout_p, seed)
-        back = matmul(g, mT(v)) if keep is None else drop(matmul(g, mT(v)), keep, dropout_p)
+        back = matmul(g, v.mT) if keep is None else drop(matmul(g, v.mT), keep, dropout_p)
         return unbroadcast(weights * (back - (weights * back).sum(-1, keepdims=True)), mask.shape)
 
     floating = mask is not None and mask.dtype != np.bool_
@@ -104,7 +103,7 @@ def _check(q: Any, k: Any, v: Any, mask: Any) -> None:
 
 
 def _weights(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
-    scores = matmul(q, mT(k)) * scale  # (..., T, S)
+    scores = matmul(q, k.mT) * scale  # (..., T, S)
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.dtype == np.bool_ else scores + mask
     if causal:

@@ -10,12 +10,12 @@ import numpy as np
 from microtensor import kernels
 from microtensor.engine import op
 from microtensor.ops.reduce import sum
-from microtensor.ops.shape import mT, put_add, reshape
+from microtensor.ops.shape import put_add
 
 
 def rows(x: Any) -> Any:
     """(..., C) → (N, C): all leading axes as one."""
-    return x if x.ndim == 2 else reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _product(a: Any, b: Any, add: Any = None) -> Any:
@@ -47,8 +47,8 @@ def matmul(a, b):
 @matmul.vjp
 def matmul_vjp(g, a, b):
     if b.ndim == 2:
-        return lambda: matmul(g, mT(b)), lambda: matmul(mT(rows(a)), rows(g))
-    return lambda: matmul(g, mT(b)), lambda: matmul(mT(a), g)
+        return lambda: matmul(g, b.mT), lambda: matmul(rows(a).mT, rows(g))
+    return lambda: matmul(g, b.mT), lambda: matmul(a.mT, g)
 
 
 @matmul.samples
@@ -77,15 +77,15 @@ def linear(x, w, b):
 @linear.vjp
 def linear_vjp(g, x, w):
     return (
-        lambda: reshape(matmul(rows(g), w), shape=x.shape),
-        lambda: matmul(mT(rows(g)), rows(x)),
+        lambda: matmul(rows(g), w).reshape(x.shape),
+        lambda: matmul(rows(g).mT, rows(x)),
         lambda: sum(rows(g), axis=0, keepdims=False),
     )
 
 
 @linear.composite
 def linear_composite(x, w, b):
-    y = matmul(x, mT(w)) if x.ndim > 1 else reshape(matmul(reshape(x, shape=(1, -1)), mT(w)), shape=(-1,))
+    y = matmul(x, w.mT) if x.ndim > 1 else matmul(x.reshape(1, -1), w.mT).reshape(-1)
     return y if b is None else y + b
 
 

@@ -22,7 +22,7 @@ def reshape(x, *, shape):
 
 @reshape.vjp
 def reshape_vjp(g, x_shape):
-    return (reshape(g, shape=x_shape),)
+    return (g.reshape(x_shape),)
 
 
 @reshape.samples
@@ -39,18 +39,16 @@ def permute(x, *, axes):
 
 @permute.vjp
 def permute_vjp(g, *, axes):
-    return (permute(g, axes=tuple(sorted(range(len(axes)), key=lambda i: axes[i] % len(axes)))),)
+    back = list(axes)
+    for i, axis in enumerate(axes):
+        back[axis] = i
+    return (permute(g, axes=tuple(back)),)
 
 
 @permute.samples
 def permute_samples(rng):
     for shape, axes in [((2, 3), (1, 0)), ((2, 3, 4), (2, 0, 1)), ((2, 3, 4), (-1, 1, 0)), ((), ())]:
         yield (rng.normal(size=shape),), {"axes": axes}
-
-
-def mT(x: Any) -> Any:
-    """xᵀ: the last two axes swapped."""
-    return permute(x, axes=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 @op("expand", view=True, broadcasts=True, promotes=None)
@@ -174,7 +172,7 @@ def setitem_vjp(g, x_shape, value_shape, *, index):
 
 def _with_axes(g: Any, ndim: int) -> Any:
     """g with as many axes as a value, which may have more than fit, of length 1, in front."""
-    return reshape(g, shape=(1,) * (ndim - g.ndim) + g.shape) if ndim > g.ndim else g
+    return g.reshape((1,) * (ndim - g.ndim) + g.shape) if ndim > g.ndim else g
 
 
 def assign(y: Any, index: Any, value: Any, who: str = "setitem") -> None:
