@@ -21,7 +21,6 @@ __all__ = ["hold"]
 LIKE: dict[Any, Any] = {int: Integral, bool: (int, np.bool_), float: Real}
 LIKE[Sequence] = Sequence, Tensor, np.ndarray
 PLAIN = {int, float, bool, str, Callable, NoneType}
-hints = functools.cache(get_type_hints)
 
 
 def hold(room: str, *own: str) -> None:
@@ -48,13 +47,14 @@ def _held(function: Callable[..., Any], who: str) -> Callable[..., Any]:
     """The function, which refuses an argument that is not what its annotation says."""
     names = (code := inspect.unwrap(function).__code__).co_varnames[: code.co_argcount]
     makes = function.__name__ == "__init__"
+    kinds_of = functools.cache(lambda name: _kinds(get_type_hints(function).get(name, Any)))
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
         said, early, called = "", False, type(args[0]).__name__ if makes else who
         for name, value in (*zip(names, args, strict=False), *given.items()):
-            kinds = _kinds(hints(function).get(name, Any))
-            if not any(_fits(value, kind) for kind in kinds):
+            kinds = kinds_of(name)
+            if type(value) not in kinds and not any(_fits(value, kind) for kind in kinds):
                 said = f"{called}: {name} is {value!r:.60}; give {function.__annotations__[name]}"
                 early = early or (not makes and PLAIN.issuperset(kinds))
         try:

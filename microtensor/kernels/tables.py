@@ -159,8 +159,7 @@ def table(roles: Sequence[Sequence[Array]], written: int) -> Table | None:
 def _apart(at: Array, lengths: Array, written: int) -> bool:
     """Is no memory that is written part of another array? Threads would race for it."""
     ends = at + lengths
-    starts, stops = np.sort(at, axis=None), np.sort(ends, axis=None)
-    if (starts[1:] >= stops[:-1]).all():
+    if written == 0 or (np.sort(at, axis=None)[1:] >= np.sort(ends, axis=None)[:-1]).all():
         return True
     starts, stops = np.sort(at[:written], axis=None), np.sort(ends[:written], axis=None)
     if not (starts[1:] >= stops[:-1]).all():
