@@ -35,8 +35,8 @@ _CacheFile: Any = IndexDataCacheFile
 FASTMATH = frozenset({"reassoc", "contract", "nsz", "arcp"})
 """Sums may be reordered, but NaN and inf exist: full fastmath would delete the tests for them."""
 
-PARALLEL_FROM = 30_000
-"""Nanoseconds of serial work from which waking the other cores (1 000 ns, or 10 000 if they sleep) pays."""
+PARALLEL_FROM = 40_000
+"""Nanoseconds of serial work from which waking the other cores (1 000 ns, or 50 000 if they sleep) pays."""
 
 
 COMPILED = not _config.DISABLE_JIT
