@@ -117,23 +117,23 @@ def tape(y: Any, *inputs: Any, grads: bool = False) -> Tape:
 
 def kept_bytes(entries: list[Entry]) -> list[int]:
     """What backward needs of each entry and no older one keeps; leaves that are alive do not count."""
-    return [sum(buffer.nbytes for _, _, buffer in kept) for kept in kept_arrays(entries)]
+    return [sum(buffer.nbytes for _, buffer, first in kept if first) for kept in kept_arrays(entries)]
 
 
-def kept_arrays(entries: list[Entry], *, watched: Collection[int] = ()) -> list[list[tuple[str, Any, Any]]]:
-    """(name in the VJP, array, buffer that owns its memory) of what `kept_bytes` counts, for each entry.
+def kept_arrays(entries: list[Entry], *, watched: Collection[int] = ()) -> list[list[tuple[str, Any, bool]]]:
+    """What each entry keeps: (name in the VJP, buffer that owns its memory, does no older entry keep it?).
 
     watched: ids of tensors that are alive only because somebody looks on.
     """
     tensors = [x for e in entries for x in map(_alive, e.inputs) if isinstance(x, engine.Tensor)]
-    leaves = [x for x in tensors if id(x) not in watched]
-    seen, found = {id(_buffer(x.array)) for x in leaves}, []
+    leaves = {id(_buffer(x.array)) for x in tensors if id(x) not in watched}
+    seen, found = set[int](), []
     for e in entries:
         kept = []
         for name, array in _saved(e):
-            if id(buffer := _buffer(array)) not in seen:
+            if id(buffer := _buffer(array)) not in leaves:
+                kept.append((name, buffer, id(buffer) not in seen))
                 seen.add(id(buffer))
-                kept.append((name, array, buffer))
         found.append(kept)
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check_layout import problems
 
 import microtensor as mt
 from microtensor import nn, viz
@@ -376,6 +377,43 @@ def test_what_is_kept_alive_is_what_the_tape_keeps(
     assert f"Σ = {kept / 1000:.3g} kB" in node(drawing.dot, "saved-total")
 
 
+def kept_rows(dot: str) -> dict[str, list[str]]:
+    """What stands in the tables of what is kept: by op, `name bytes` each."""
+    tables = re.findall(r'id="saved-(\w+)", class="saved", [^<]*shape=plain, label=<(.*?</TABLE>)>', dot)
+    cells = {op: re.findall("<TD WIDTH[^>]*>(.*?)</TD>", table) for op, table in tables}
+    return {op: [" ".join(map(symbols.untagged, row)) for row in zip(x[::3], x[2::3], strict=True)]
+            for op, x in cells.items()}  # fmt: skip
+
+
+@pytest.mark.parametrize("direction", ["TB", "LR"])
+def test_what_several_ops_keep_stands_at_each_of_them_and_counts_once(x: mt.Tensor, direction: str) -> None:
+    drawing = viz.draw(MultiHeadAttention(16, 2), x, need_weights=True, level="tape", direction=direction)
+    found = kept_rows(drawing.dot)
+    assert found["softmax"] == ["A 400 B"]
+    assert found["av"] == ["A shared", "V 640 B"]  # dV = Aᵀ dH
+    assert "shared: counted in an earlier row" in legend_of(drawing)
+    assert problems(drawing.json, "a3") == []
+    a = mt.ones(3, requires_grad=True)
+    z = a.exp()
+    drawing = viz.draw((z * z * z.sin()).sum(), level="tape")
+    assert list(kept_rows(drawing.dot).values()) == [
+        ["z 12 B"],
+        ["z shared"],
+        ["z shared"],
+        ["z_1 12 B", "z_2 12 B"],
+    ]
+    assert "Σ = 36 B" in drawing.dot
+    drawing = viz.draw(MultiHeadAttention(16, 2, dropout=0.1), x, need_weights=True, level="tape")
+    assert "shared" not in drawing.dot
+
+
+def test_the_legend_of_the_tape_says_what_is_not_listed(x: mt.Tensor) -> None:
+    layer = MultiHeadAttention(16, 2)
+    said = "kept by the tape; inputs and parameters live anyway"
+    assert said in legend_of(viz.draw(layer, x, level="tape"))
+    assert "live anyway" not in legend_of(viz.draw(layer, x))
+
+
 def test_a_view_keeps_all_of_the_memory_that_it_is_a_view_of() -> None:
     x, w = mt.ones(100, 3, requires_grad=True), mt.ones(3, requires_grad=True)
     y = ((x + 1.0)[0] * w).sum()
@@ -505,7 +543,7 @@ def test_the_legend_explains_norms_and_words_where_they_are_drawn(
     assert explained() == shown
     assert explained(level="heads") == {"dropout"}
     fused = explained(level="tape")
-    assert fused == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "stats"}
+    assert fused == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "stats", "shared"}
     lines = explained(level="tape", need_weights=True)
     assert lines == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "keep"}
     assert explained(names={"split_h": x}) == shown - {"split_h"}  # a tensor has that name here

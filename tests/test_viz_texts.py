@@ -294,6 +294,7 @@ def test_a_legend_explains_every_word_of_a_formula_that_no_textbook_has() -> Non
     elsewhere = {
         "L",
         "d_k",
+        "shared",
         "keep",
         "head_h",
         "columns",

@@ -44,24 +44,23 @@ class _Columns:
         groups = [g for g in painter.folded.groups if g.last.op is not None]
         kept = self._kept()
         for group in groups:
-            self._row(group, kept.get(group, []))
+            self._row(group, [*kept.get(group, {}).values()])
         inputs = [g for g in painter.folded.groups if g.last.kind == "input" and g.last.differentiable]
         self.vjps |= {group: self._gradient(group) for group in inputs}
         self._ends()
         self._arrows()
 
-    def _kept(self) -> dict[Group, list[tuple[str, str, int]]]:
-        """(name, shape, bytes) of what each group is the first to keep."""
-        painter = self.painter
-        nodes = sorted((n for n in painter.graph.nodes if n.op is not None), key=lambda n: n.value.index)
-        found: dict[Group, list[tuple[str, str, int]]] = {}
+    def _kept(self) -> dict[Group, dict[int, tuple[str, str, int]]]:
+        """(name, shape, bytes) of each array that a group keeps; 0 bytes if an earlier one does, too."""
+        nodes = sorted((n for n in self.painter.graph.nodes if n.op is not None), key=lambda n: n.value.index)
+        found: dict[Group, dict[int, tuple[str, str, int]]] = {}
         self.total = 0
-        arrays = kept_arrays([n.value for n in nodes], watched=painter.graph.watched)
+        arrays = kept_arrays([n.value for n in nodes], watched=self.painter.graph.watched)
         for node, kept in zip(nodes, arrays, strict=True):
-            for name, _, buffer in kept:
-                self.total += buffer.nbytes
-                row = (*self._named(node, name, buffer), buffer.nbytes)
-                found.setdefault(painter.folded.of[node], []).append(row)
+            for name, buffer, first in kept:
+                self.total += buffer.nbytes * first
+                row = (*self._named(node, name, buffer), buffer.nbytes * first)
+                found.setdefault(self.painter.folded.of[node], {}).setdefault(id(buffer), row)
         return found
 
     def _named(self, node: Node, name: str, buffer: Any) -> tuple[str, str]:
@@ -103,8 +102,8 @@ class _Columns:
 
     def _saved(self, name: str, id: str, kept: list[tuple[str, str, int]]) -> Box:
         box = Box(name, id, "saved", "rows", "saved", [], [], "")
-        box.rows = [(symbol, shape, cost.readable(n, "B")) for symbol, shape, n in kept]
-        box.tooltip = "kept for backward: " + ", ".join(f"{n} bytes" for _, _, n in kept)
+        box.rows = [(symbol, shape, cost.readable(n, "B") if n else "shared") for symbol, shape, n in kept]
+        box.tooltip = "kept for backward: " + ", ".join(f"{n} bytes" if n else "shared" for _, _, n in kept)
         self.painter.add(box, self.tape)
         return box
 

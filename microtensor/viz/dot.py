@@ -297,7 +297,7 @@ class _Writer:
             ),
             (any(arrow.flows for arrow in arrows), said("━▷", f"gradient{share}", purple)),
             (back, said("╌▷", f"gradient{share}", purple)),
-            (back, said("·····", "kept alive by the tape", self.theme.second)),
+            (back, said("·····", "kept by the tape; inputs and parameters live anyway", self.theme.second)),
             (norms, self._font("‖∂‖: norm of the whole")),
         ]
         yield self._font("    ").join(text for shown, text in kinds if shown)

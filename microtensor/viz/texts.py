@@ -26,7 +26,7 @@ WORDS = {
     "unbroadcast": "summed where broadcasting repeated", "unexpand": "summed where it was repeated",
     "expand": "repeated along the axes", "split_h": "columns of each head",
     "merge_h": "those of all heads side by side", "head_h": "{H} of the last of {h} heads",
-    "columns": "of that head", "d_k": "last axis of query and key",
+    "columns": "of that head", "d_k": "last axis of query and key", "shared": "counted in an earlier row",
     "mask": "−∞ where {M} forbids", "masked": "−∞ where the mask forbids",
     "causal": "−∞ for keys that come later",
     "dropout": "0 with probability p, else / (1 − p)",
