@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -81,6 +82,13 @@ def test_tape_in_rows_has_the_forward_above_and_the_backward_below() -> None:
     objects = drawing(level="tape", direction="LR").json["objects"]
     high = {o["name"]: float(o["pos"].split(",")[1]) for o in objects if "pos" in o}
     assert high["linQ"] > high["linK"] > high["linV"] > high["g_linQ"] > high["g_linK"] > high["g_linV"]
+
+
+def test_the_last_of_the_cells_below_each_other_has_its_arrow_below_it() -> None:
+    dot = drawing(names="code", grads=True).dot
+    assert re.findall(r"  (p_\w+:p\d:\w) -> linQ", dot) == ["p_linQ:p0:e", "p_linQ:p1:s"]
+    alone = drawing(names="code", grads=True, bias=False).dot
+    assert re.findall(r"  (p_\w+:p\d:\w) -> linQ", alone) == ["p_linQ:p0:s"]
 
 
 def test_the_legend_shows_a_constant_with_the_border_that_it_has() -> None:

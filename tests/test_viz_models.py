@@ -448,8 +448,17 @@ def test_both_stacks_of_a_transformer_are_drawn_once_each() -> None:
     drawing = viz.draw(*transformer(), depth=2)
     assert sum("EncoderLayer(" in line for line in drawing.about) == 1
     assert next(line for line in drawing.about if "DecoderLayer(" in line).endswith(
-        "DecoderLayer(X^(2), Z, M^(2), M^(3))"
+        "DecoderLayer(X^(2), Z, M^(2), M^(1))"
     )
+
+
+@pytest.mark.parametrize("depth", [None, 1, 2])
+def test_a_mask_is_one_constant_however_many_layers_read_it(depth: int | None) -> None:
+    drawing = viz.draw(*transformer(), depth=depth)
+    masks = re.findall(r'class="leaf const", [^\n]*tooltip="(M\S*):', drawing.dot)
+    assert masks == ["M^(1)", "M^(2)"]
+    read = {name for line in drawing.about for name in re.findall(r"\bM\b[^,)]*", line)}
+    assert read <= {name[:-1] for name in masks}
 
 
 def test_layers_that_differ_are_all_drawn() -> None:

@@ -215,7 +215,7 @@ class _Writer:
 
     def _arrow(self, arrow: Arrow) -> str:
         tail = arrow.tail
-        side = "e" if tail.stacked else PORT_SIDE[self.direction]
+        side = "e" if tail.stacked and arrow.port != tail.cells[-1].port else PORT_SIDE[self.direction]
         port = f":{arrow.port}:{side}" if arrow.port else f":{side}" if tail.shape == "cells" else ""
         parts = [f'id="{arrow.id}"', *getattr(self, f"_{arrow.kind}")(arrow)]
         parts += ["weight=10"] if arrow in self.layout.heavy else []

@@ -139,6 +139,7 @@ class _Tracer:
         self.recorder, self.variables = recorder, variables
         self.nodes: list[Node] = []
         self.by_id: dict[int, Node] = {}
+        self.views: dict[str, Node] = {}  # by place in memory, shape and strides
         self.given = {id(t if t.grad_fn is None else t.grad_fn): name for name, t in names}
         # A mask is reshaped and negated on its way to the tape: it is told by the memory it came from.
         self.given_memory = {_memory(t): name for name, t in names if t.grad_fn is None}
@@ -168,9 +169,10 @@ class _Tracer:
         node = self.by_id.get(id(value))
         if node is None:
             tag = self.recorder.tag_of(value)
-            node = self.by_id.get(id(tag.of)) if tag is not None and tag.of is not None else None
-        if node is None:  # two constants made of one tensor are one
-            node = self._add(value, self._leaf(value, kept))
+            of = value if tag is None or tag.of is None else tag.of
+            node = None if of is value else self.views.get(str(of.array.__array_interface__))
+            # two constants made of one tensor, or of equal views of it, are one
+            self.by_id[id(of)] = node = node or self._add(value, self._leaf(value, kept))
         return node
 
     def _leaf(self, value: Any, kept: Any) -> Node:
@@ -204,7 +206,7 @@ class _Tracer:
             node.memory = _memory(shown)
             node.given = node.given or self.given_memory.get(node.memory)
             node.code = node.code or self.input_memory.get(node.memory)
-            self.by_id[id(shown)] = node
+            self.by_id[id(shown)] = self.views[str(shown.array.__array_interface__)] = node
         node.symbol = getattr(value, "name", None)
         if tag is not None:
             node.array = (tag.tensor if tag.of is None else tag.of).array
