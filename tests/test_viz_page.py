@@ -541,6 +541,22 @@ def test_a_resting_mouse_points_at_nothing(browser: Browser) -> None:
     assert browser.classes("self") == {"node-linV"}
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_a_badge_covers_no_letter_and_is_not_cut(browser: Browser, size: tuple[int, int]) -> None:
+    browser.open("layer", size=size)
+    browser.js("take(states[now].steps.length)")
+    browser.settle()
+    free = """const box = (part) => part.getBoundingClientRect();
+        const badge = box(document.querySelector('.badge'));
+        const svg = document.querySelector('.picture:not([hidden]) svg');
+        const shown = box(getComputedStyle(svg).overflow === 'visible' ? at('graph') : svg);
+        const apart = (text) => text.right < badge.left || text.left > badge.right
+            || text.bottom < badge.top || text.top + 2 > badge.bottom;
+        return [[...svg.querySelectorAll('.node text')].map(box).every(apart),
+            badge.top >= shown.top && badge.right <= shown.right]"""
+    assert browser.js(free) == [True, True]
+
+
 def test_the_tape_lights_up_the_gradients_own_path(browser: Browser) -> None:
     browser.open("tape")
     browser.js("prepare(now).elements.get('node-softmax').focus()")

@@ -272,7 +272,7 @@ function walk(data) {
 function badge(data, arrival) {
   const box = data.elements.get(arrival.to).getBBox();
   const text = `${plain(arrival.name)} ${arrival.part}/${arrival.of}`, wide = 10 + 5.4 * text.length;
-  const x = box.x + box.width + 10 - wide, y = box.y - 9;
+  const x = box.x + box.width + 10 - wide, y = box.y - 13;
   const front = pictures[now].querySelector(".graph");
   front.append(drawn("g", { class: "badge", "aria-hidden": "true" },
     drawn("rect", { x, y, width: wide, height: 14, rx: 7 }),
