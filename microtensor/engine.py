@@ -23,7 +23,7 @@ from microtensor import dtypes, memory
 from microtensor.dtypes import float32, float64
 from microtensor.hooks import Hooks, hand_over
 from microtensor.mode import mode
-from microtensor.place import Place, caller, clock, line_of, ours
+from microtensor.place import Place, caller, clock, line_of, users
 
 __all__ = ["Array", "Entry", "Op", "adopt", "bind", "enter", "op", "refresh", "registry"]
 
@@ -372,14 +372,14 @@ class _Number:
     version = (0,)
 
 
-def enter(op: Op, params: dict[str, Any], inputs: Any, y: Array, saved: Any, checks: Any, deep: int) -> Entry:
-    """The entry of y, which op just made, `deep` frames or more below the user's. Faster than `__init__`."""
+def enter(op: Op, params: dict[str, Any], inputs: Any, y: Array, saved: Any, checks: Any, ours: int) -> Entry:
+    """The entry of y, which op just made, `ours` frames or more below the user's. Faster than `__init__`."""
     entry = Entry()
     entry.op, entry.params, entry.inputs, entry.shape, entry.dtype = op, params, inputs, y.shape, y.dtype
     entry.index, entry.hooks = next(_clock), None
-    frame = getframe(deep)
+    frame = getframe(ours)
     code = frame.f_code
-    entry.place = caller(deep + 1) if ours[code.co_filename] else (code, frame.f_lasti)
+    entry.place = (code, frame.f_lasti) if code.co_filename in users else caller(ours + 1)
     entry.saved, entry.checks = saved, checks
     return entry
 
