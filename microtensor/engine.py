@@ -71,7 +71,7 @@ class Op:
     """
 
     def __init__(self, forward: Callable[..., Any], name: str, **options: Any) -> None:
-        self.forward = forward
+        self.forward = options.pop("ufunc", None) or forward
         self.name = name
         self.label: str = options.pop("label", name)
         self.broadcasts: bool = options.pop("broadcasts", False)
@@ -84,7 +84,7 @@ class Op:
         self.residuals: tuple[str, ...] = options.pop("residuals", ())
         self.samples_function: Callable[..., Any] | None = options.pop("samples", None)
         if options:
-            known = "label, broadcasts, promotes, floats, view, differentiable, residuals, samples"
+            known = "label, broadcasts, promotes, floats, view, differentiable, residuals, samples, ufunc"
             raise TypeError(f"op {name!r}: no such option {sorted(options)}; choose among {known}")
         self.__doc__ = forward.__doc__
         self.__name__ = forward.__name__
@@ -279,7 +279,8 @@ def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
     Options: `label` for drawings; `broadcasts` (inputs broadcast, the walk undoes it); `promotes` (the slice
     of inputs brought to one dtype, or None; all of them where `broadcasts`); `floats` (integers become the
     default dtype); `view` (the output may share the first input's memory); `differentiable`; `residuals`
-    (names of what the forward returns beside y, for its VJP); `samples` (where several ops share them).
+    (names of what the forward returns beside y, for its VJP); `samples` (where several ops share them);
+    `ufunc` (NumPy's function that is the forward: the decorated one then only names the inputs).
     """
 
     def declare(forward: Callable[..., Any]) -> Op:

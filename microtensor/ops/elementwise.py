@@ -29,10 +29,9 @@ from microtensor.ops.select import (
 # --- arithmetic ---------------------------------------------------------------------------------------------
 
 
-@op("add", label="+", broadcasts=True, samples=pairs)
+@op("add", label="+", broadcasts=True, samples=pairs, ufunc=np.add)
 def add(a, b):
     """y = a + b          gradient: g, g"""
-    return np.add(a, b)
 
 
 @add.vjp
@@ -40,10 +39,9 @@ def add_vjp(g):
     return g, g
 
 
-@op("sub", label="−", broadcasts=True, samples=pairs)
+@op("sub", label="−", broadcasts=True, samples=pairs, ufunc=np.subtract)
 def sub(a, b):
     """y = a − b          gradient: g, −g"""
-    return np.subtract(a, b)
 
 
 @sub.vjp
@@ -51,10 +49,9 @@ def sub_vjp(g):
     return g, lambda: -g
 
 
-@op("mul", label="∘", broadcasts=True, samples=pairs)
+@op("mul", label="∘", broadcasts=True, samples=pairs, ufunc=np.multiply)
 def mul(a, b):
     """y = a · b          gradient: g · b, g · a"""
-    return np.multiply(a, b)
 
 
 @mul.vjp
@@ -62,10 +59,9 @@ def mul_vjp(g, a, b):
     return lambda: g * b, lambda: g * a
 
 
-@op("div", label="/", broadcasts=True, floats=True, samples=positive_pairs)
+@op("div", label="/", broadcasts=True, floats=True, samples=positive_pairs, ufunc=np.true_divide)
 def div(a, b):
     """y = a / b          gradient: g / b, −g · a / b²"""
-    return np.true_divide(a, b)
 
 
 @div.vjp
