@@ -258,7 +258,8 @@ class Op:
         kind = type(error) if type(error) in (ValueError, IndexError, TypeError) else ValueError
         one_number = "to Python scalars" in text or "truth value of an array" in text  # math.erf(x), if x > 0
         cure = "compute on whole arrays, by ops or NumPy" if one_number else "check the shapes and arguments"
-        cure = "give .long() to compute with 0 and 1, or ~ for not" if "numpy boolean" in text else cure
+        if "numpy boolean" in text:
+            text, cure = "booleans have no minus", "give .long() to compute with 0 and 1, or ~ for not"
         return kind(f"{self.name}: {text} (given {given}); {cure}")
 
 

@@ -800,8 +800,13 @@ def test_a_mask_to_be_added_is_taken(mask):
             r"^where: the mask is float32, .* mask == 0 is True at its zeros, mask != 0",
         ),
         (lambda: ~ones, r"^bitwise_not: float32 has no bits; use \.bool\(\) first: ~x\.bool\(\)$"),
-        (lambda: (ones > 0) & ones, r"^bitwise_and: float32 has no bits"),
-        (lambda: ones.bool() | 1.5, r"^bitwise_or: "),
+        (lambda: (ones > 0) & ones, r"^bitwise_and: float32 has no bits; .* x\.bool\(\) & y\.bool\(\)$"),
+        (lambda: ones.bool() | 1.5, r"^bitwise_or: float32 has no bits; .* x\.bool\(\) \| y\.bool\(\)$"),
+        (
+            lambda: -ones.bool(),
+            r"^neg: booleans have no minus \(given bool\(3, 3\)\); .*\.long\(\).* ~ for not$",
+        ),
+        (lambda: ones.bool() - ones.bool(), r"^sub: booleans have no minus .*; give \.long\(\)"),
     ],
 )
 def test_numbers_where_truth_is_meant_are_refused_with_the_one_cure(wrong, text):

@@ -170,13 +170,14 @@ def _flag(name: str, ufunc: Any, label: str) -> Any:
     return op(name, label=label, broadcasts=two, differentiable=False)(chosen)
 
 
-def _bits(name: str, ufunc: Any) -> Any:
+def _bits(name: str, ufunc: Any, sign: str) -> Any:
     """A function of the bits of booleans and integers."""
 
     def function(*operands):
         for x in operands:
             if isinstance(x, float) or getattr(x, "dtype", np.dtype(bool)).kind == "f":
-                raise TypeError(f"{name}: {getattr(x, 'dtype', x)} has no bits; use .bool() first: ~x.bool()")
+                how = "~x.bool()" if ufunc.nin == 1 else f"x.bool() {sign} y.bool()"
+                raise TypeError(f"{name}: {getattr(x, 'dtype', x)} has no bits; use .bool() first: {how}")
         return ufunc(*operands)
 
     function.nin = ufunc.nin  # type: ignore[attr-defined]
@@ -193,10 +194,10 @@ logical_and = _flag("logical_and", np.logical_and, "∧")
 logical_or = _flag("logical_or", np.logical_or, "∨")
 logical_xor = _flag("logical_xor", np.logical_xor, "⊻")
 logical_not = _flag("logical_not", np.logical_not, "¬")
-bitwise_and = _flag("bitwise_and", _bits("bitwise_and", np.bitwise_and), "&")
-bitwise_or = _flag("bitwise_or", _bits("bitwise_or", np.bitwise_or), "|")
-bitwise_xor = _flag("bitwise_xor", _bits("bitwise_xor", np.bitwise_xor), "^")
-bitwise_not = _flag("bitwise_not", _bits("bitwise_not", np.invert), "~")
+bitwise_and = _flag("bitwise_and", _bits("bitwise_and", np.bitwise_and, "&"), "&")
+bitwise_or = _flag("bitwise_or", _bits("bitwise_or", np.bitwise_or, "|"), "|")
+bitwise_xor = _flag("bitwise_xor", _bits("bitwise_xor", np.bitwise_xor, "^"), "^")
+bitwise_not = _flag("bitwise_not", _bits("bitwise_not", np.invert, "~"), "~")
 sign = _flag("sign", lambda x: np.sign(x) if x.dtype != np.bool_ else x.copy(), "sign")
 isnan = _flag("isnan", np.isnan, "isnan")
 isinf = _flag("isinf", np.isinf, "isinf")
