@@ -24,9 +24,9 @@ from microtensor.place import last_change, line_of
 
 __all__ = ["unbroadcast", "walk"]
 
-AGAIN = "run the forward again before each backward; or call it once, on the sum of losses; or detach() what"
-AGAIN += " one step hands to the next; or give the first call retain_graph=True (create_graph=True if its "
-AGAIN += "gradient is differentiated again)"
+AGAIN = "call it once, on the sum of losses; or detach() what one step hands to the next; or run the forward "
+AGAIN += "again before each; or, where nothing changes in between, give the first call retain_graph=True "
+AGAIN += "(create_graph=True if its gradient is differentiated again)"
 
 
 class _Arrivals(dict[Any, list[Any]]):
@@ -171,13 +171,12 @@ def _below(nodes: Iterable[Any], oldest: int) -> set[Entry]:
 
 
 def _sum_over_steps(roots: Sequence[tuple[Any, Any]], freed: Entry) -> Entry | None:
-    """total = total + loss: the newest sum, if one side is new, and what the other kept is freed already."""
-    entries = _below([node for node, _ in roots], freed.index)
-    sums = {e.index: e for e in entries if e.op.name == "add" and not e.shape}
-    newest = sums[max(sums)] if sums else freed
-    kept = [{e for e in _below([node], freed.index) if e.op.keeps_arrays and e.index >= freed.index}
+    """total = total + loss: the newest sum, if one side is new whole, and the other has nothing new."""
+    sums = {e.index: e for e in _below(dict(roots), freed.index) if e.op.name == "add" and not e.shape}
+    newest, at = (sums[max(sums)] if sums else freed), freed.index
+    kept = [{e.index for e in _below([node], -1) if e.op.keeps_arrays and (e.index >= at or e.saved is None)}
             for node in newest.inputs]  # fmt: skip
-    return newest if {freed} in kept and any(k and freed not in k for k in kept) else None
+    return newest if any(k and max(k) == at for k in kept) and any(k and min(k) > at for k in kept) else None
 
 
 def _check_entry(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:

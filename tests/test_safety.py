@@ -696,14 +696,17 @@ def test_a_forward_outside_the_loop_is_named_with_the_step_that_needs_it_again(l
 def test_a_loss_added_to_older_ones_is_told_from_a_second_backward_and_from_a_part_in_common():
     w = mt.ones(2, requires_grad=True)
     older, both, part = (w * w).sum(), (w * w).sum() + (w * w * w).sum(), w.tanh()
-    for loss in (older, both, (part * part).sum()):
+    trunk = w.sin()
+    shared = (trunk**3).sum()
+    for loss in (older, both, (part * part).sum(), shared):
         loss.backward()
     added = r"or grad; call it on the new loss alone, not on the sum at .*\.py:\d+; add up loss\.item\(\)$"
-    again = "or grad; run the forward again before each backward"
+    again = "or grad; call it once, on the sum of losses; or detach"
     for loss, said in [
         (older + (w**3).mean(), added),
         (((w**3).mean() + older) / 2, added),
         (both, again),
+        (shared + (trunk**4).sum(), again),  # on the new loss alone it would fail
         ((part**3).sum() + w.exp().sum(), again),
     ]:
         with pytest.raises(RuntimeError, match=said):
