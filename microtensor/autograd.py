@@ -154,7 +154,7 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
     if not y._requires_grad:
         raise RuntimeError(f"{who}: this tensor of shape {y.shape} was not recorded: no input requires a "
                            f"gradient, or no_grad, detach() or numpy() cut it off; compute in tensors, from "
-                           f"requires_grad=True up to here")  # fmt: skip
+                           f"requires_grad=True up to here, gradients by create_graph=True")  # fmt: skip
     shape, dtype = y.array.shape, y.array.dtype
     if g is None:
         if y.array.size != 1:

@@ -294,6 +294,13 @@ def test_mixing_a_freed_graph_into_a_new_one_names_what_was_freed_and_its_line()
     assert line in str(e.value)
 
 
+def test_a_gradient_that_was_not_recorded_is_told_how_it_would_have_been():
+    x = leaf(2.0)
+    (x**3).backward()
+    with pytest.raises(RuntimeError, match=r"was not recorded.*; .*gradients by create_graph=True$"):
+        (x.grad**2).backward()
+
+
 def test_a_leaf_changed_in_place_while_recording_is_refused_with_its_shape_and_the_cure():
     for change in [lambda x: x.add_(1.0), lambda x: x[0].zero_(), lambda x: x.__setitem__(0, 1.0)]:
         with pytest.raises(

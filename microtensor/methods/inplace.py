@@ -90,7 +90,7 @@ class InPlace:
             shape = root.shape if inner else self.shape
             raise RuntimeError(
                 f"{who}: a leaf tensor of shape {shape} that requires a gradient cannot be changed "
-                f"in place while recording; do it under mt.no_grad(), or on a clone()"
+                f"in place while recording; do it under no_grad(), as every update; else on a clone()"
             )
         if not self.array.flags.writeable:
             raise RuntimeError(
