@@ -522,6 +522,34 @@ def test_a_state_that_does_not_fit_changes_nothing():
     assert np.array_equal(optimizer.state[params[0]]["exp_avg"], before["state"][0]["exp_avg"].array)
 
 
+@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, optim.AdamW])
+@pytest.mark.parametrize(
+    ("option", "wrong", "kind", "words"),
+    [
+        ("lr", "a", TypeError, r"\.lr: 'a' is no number; "),
+        ("lr", None, TypeError, r"\.lr: None is no number; "),
+        ("lr", math.nan, ValueError, ": lr is nan; make it 0 or more"),
+        ("lr", -0.1, ValueError, r": lr is -0\.1; make it 0 or more"),
+        ("weight_decay", -1, ValueError, r": weight_decay is -1\.0; make it 0 or more"),
+    ],
+)
+def test_an_option_that_became_impossible_is_refused_by_step_before_anything_changes(
+    make, option, wrong, kind, words
+):
+    params = [leaf([1.0]), leaf([2.0])]
+    optimizer = make([{"params": [p]} for p in params], lr=0.1)
+    for p in params:
+        p.grad = mt.ones(1, dtype=p.dtype)
+    optimizer.param_groups[1][option] = wrong
+    with pytest.raises(kind, match=f"^{make.__name__}{words}"):
+        optimizer.step()
+    assert [p.item() for p in params] == [1.0, 2.0]
+    assert not optimizer.state
+    optimizer.param_groups[1][option] = 0.1
+    optimizer.step()
+    assert params[1].item() < 2.0
+
+
 # --- schedules ----------------------------------------------------------------------------------------------
 
 
@@ -535,6 +563,28 @@ def test_linear_warmup_uses_its_first_rate_at_the_first_step():
         optimizer.step()
         schedule.step()
     assert used == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+
+
+def test_a_rate_that_is_no_number_is_refused_by_the_schedule_that_made_it():
+    optimizer = optim.SGD([leaf([0.0])], lr=1.0)
+    with pytest.raises(TypeError, match=r"^LambdaLR\.lr_lambda: 'a' is no number; "):
+        lrs.LambdaLR(optimizer, lambda t: "a")
+    with pytest.raises(TypeError, match=r"^LambdaLR\.lr_lambda: None is no number; "):
+        lrs.LambdaLR(optimizer, lambda t: None)
+    assert optimizer.param_groups[0]["lr"] == 1.0
+
+    class Textual(lrs.LRScheduler):
+        def get_lr(self):
+            return ["0.1"]
+
+    with pytest.raises(TypeError, match=r"^Textual\.get_lr: '0\.1' is no number; "):
+        Textual(optimizer)
+    schedule = lrs.LambdaLR(optimizer, lambda t: mt.tensor(0.5))
+    assert schedule.get_last_lr() == [0.5]
+    optimizer = optim.SGD([leaf([0.0])], lr=1.0)
+    optimizer.param_groups[0]["lr"] = "a"
+    with pytest.raises(TypeError, match=r"^StepLR\.lr: 'a' is no number; "):
+        lrs.StepLR(optimizer, 2)
 
 
 def test_noam_peaks_at_the_end_of_the_warmup():

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from microtensor.methods.arguments import as_number
 from microtensor.optim.optimizer import Optimizer
 
 __all__ = [
@@ -51,7 +52,7 @@ class LRScheduler:
         name = type(self).__name__
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", float(group["lr"]))
+                group.setdefault("initial_lr", float(as_number(f"{name}.lr", group["lr"])))
             elif "initial_lr" not in group:
                 raise ValueError(
                     f"{name}: last_epoch is {last_epoch} but group {i} has no initial_lr; start at −1"
@@ -77,7 +78,7 @@ class LRScheduler:
         if hasattr(self, "_last_lr"):  # not while being made: the parts of SequentialLR are made, not stepped
             self._take_charge()
         self.last_epoch += 1
-        self._last_lr = [float(lr) for lr in self.get_lr()]
+        self._last_lr = [float(as_number(f"{type(self).__name__}.get_lr", lr)) for lr in self.get_lr()]
         for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
             group["lr"] = lr
 
@@ -139,13 +140,12 @@ class LambdaLR(LRScheduler):
         groups = len(optimizer.param_groups)
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
         if len(self.lr_lambdas) != groups:
-            raise ValueError(
-                f"LambdaLR: {len(self.lr_lambdas)} functions for {groups} groups; give one per group"
-            )
+            raise ValueError(f"LambdaLR: {len(self.lr_lambdas)} functions for {groups} groups; give one each")
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        return [lr * f(self.last_epoch) for lr, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+        factors = (as_number("LambdaLR.lr_lambda", f(self.last_epoch)) for f in self.lr_lambdas)
+        return [lr * factor for lr, factor in zip(self.base_lrs, factors, strict=True)]
 
 
 class StepLR(LRScheduler):

@@ -133,7 +133,8 @@ class Optimizer:
         Where none has one (a forgotten backward()) nothing moves and nothing is said, as in PyTorch.
 
         closure: computes the gradients again and returns the loss, which step then returns.
-        Raises: ValueError if a gradient has not its parameter's shape and dtype, nothing being changed.
+        Raises: ValueError if a gradient has not its parameter's shape and dtype, ValueError or TypeError for
+        an option that has become impossible, such as an lr of NaN; nothing being changed.
         """
         loss = None
         if closure is not None:
@@ -141,7 +142,7 @@ class Optimizer:
                 loss = closure()
         pending: list[Pending] = []
         for group in self.param_groups:
-            options = {**group, "lr": float(group["lr"])} if "lr" in group else group
+            self._check_options(options := {**group})  # a schedule or a user may have set them since
             for p in group["params"]:
                 grad = p.grad
                 if grad is not None:
