@@ -7,26 +7,24 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import is_dataclass
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
+from numpy import bool_, ndarray
 
 from microtensor.tensor import Tensor
 
 __all__ = ["hold"]
 
-LIKE: dict[Any, Any] = {int: Integral, bool: (int, np.bool_), float: Real}
-LIKE[Sequence] = Sequence, Tensor, np.ndarray
+LIKE: dict[Any, Any] = {int: Integral, bool: (int, bool_), float: Real, Sequence: (Sequence, Tensor, ndarray)}
 PLAIN = {int, float, bool, str, Callable, NoneType}
 
 
 def hold(room: str, *own: str) -> None:
     """From now on the functions and classes of a module, given by its name, look at what they are given.
 
-    own: names of those whose own words say more.
+    own: names of those whose own words say more, such as "forward" where it only calls functions.
 
     At numbers, texts and functions they look before anything happens. Of constructors, and of all else, many
     know themselves what to say: the annotation speaks where they fail in Python's or NumPy's words, and where
@@ -37,42 +35,47 @@ def hold(room: str, *own: str) -> None:
     names |= {name: _held(value, name) for name, value in values.items() if inspect.isfunction(value)}
     kinds = {kind for value in values.values() if isinstance(value, type) for kind in value.__mro__}
     for kind in [k for k in kinds if k.__module__.startswith(room)]:
-        makes = not is_dataclass(kind) and "__init__"  # of a file's content more is to be said
+        makes = not hasattr(kind, "__dataclass_fields__") and "__init__"  # more is to be said of a file's
         for name, method in [*vars(kind).items()]:
-            if inspect.isfunction(method) and (name == makes or name[0] != "_") and name != "forward":
-                setattr(kind, name, _held(method, kind.__name__ if name == "__init__" else name))
+            if inspect.isfunction(method) and (name == makes or name[0] != "_") and name not in own:
+                setattr(kind, name, _held(method, name))
 
 
 def _held(function: Callable[..., Any], who: str) -> Callable[..., Any]:
     """The function, which refuses an argument that is not what its annotation says."""
     names = (code := inspect.unwrap(function).__code__).co_varnames[: code.co_argcount]
-    makes = function.__name__ == "__init__"
-    kinds_of = functools.cache(lambda name: _kinds(get_type_hints(function).get(name, Any)))
+
+    def look(early: bool, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+        for name, value in (*zip(names, args, strict=False), *given.items()):
+            kinds = _kinds(function, name)
+            if type(value) in kinds or (early and not PLAIN.issuperset(kinds)):
+                continue
+            if not any(_fits(value, kind) for kind in kinds):
+                called = type(args[0]).__name__ if who in ("__init__", "forward") else who
+                raise TypeError(f"{called}: {name} is {value!r:.60}; give {function.__annotations__[name]}")
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        said, early, called = "", False, type(args[0]).__name__ if makes else who
-        for name, value in (*zip(names, args, strict=False), *given.items()):
-            kinds = kinds_of(name)
-            if type(value) not in kinds and not any(_fits(value, kind) for kind in kinds):
-                said = f"{called}: {name} is {value!r:.60}; give {function.__annotations__[name]}"
-                early = early or (not makes and PLAIN.issuperset(kinds))
+        if who != "__init__":
+            look(True, args, given)
         try:
-            made = None if early else function(*args, **given)
-            if said and (early or makes):
-                raise TypeError(said)
-            return made
+            made = function(*args, **given)
         except (TypeError, ValueError, AttributeError, LookupError) as error:
             # a name that is lacking says nothing of what was to be given
-            if not said or re.match(r"(?s)\S+: .+; ", str(error) * (not isinstance(error, AttributeError))):
-                raise
-            raise TypeError(said) from error
+            if isinstance(error, AttributeError) or not re.match(r"(?s)\S+: .+; ", str(error)):
+                look(False, args, given)
+            raise
+        if who == "__init__":
+            look(False, args, given)
+        return made
 
     return call
 
 
-def _kinds(hint: Any) -> list[Any]:
+@functools.cache
+def _kinds(function: Callable[..., Any], name: str) -> list[Any]:
     """The classes among which an annotation lets choose."""
+    hint = get_type_hints(function).get(name, Any)
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return [get_origin(part) or part for part in parts]
 

@@ -48,6 +48,7 @@ class Block:
 
     The values to put back lie on a stack per thread, so one object may be entered again while it is active.
 
+    Raises: TypeError for a grad that is neither True nor False.
     Source: ours.
     """
 
@@ -57,6 +58,8 @@ class Block:
         return super().__new__(cls)
 
     def __init__(self, **fields: Any) -> None:
+        if not isinstance(on := fields.get("grad", True), bool):
+            raise TypeError(f"{type(self).__name__}: mode is {on!r:.60}; give True or False")
         self.fields = fields
         self._local = threading.local()
 
@@ -127,7 +130,7 @@ class inference_mode(Block):
     """
 
     def __init__(self, mode: Any = True) -> None:
-        super().__init__(grad=not mode)
+        super().__init__(grad=not mode if isinstance(mode, bool) else mode)
 
 
 class enable_grad(Block):
@@ -167,7 +170,7 @@ class set_grad_enabled(Switch):
     """
 
     def __init__(self, mode: bool) -> None:
-        super().__init__(grad=bool(mode))
+        super().__init__(grad=mode)
 
 
 class composites(Block):

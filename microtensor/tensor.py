@@ -237,9 +237,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
 
     def __bool__(self) -> builtins.bool:
         if self.array.size != 1:
-            raise RuntimeError(
-                f"bool: the truth of a tensor of shape {self.shape} is ambiguous; use any() or all()"
-            )
+            raise RuntimeError(f"bool: the truth of a {self.shape} tensor is ambiguous; use any() or all()")
         return builtins.bool(self.array.item())
 
     def __float__(self) -> builtins.float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import microtensor as mt
+from microtensor import nn
 from microtensor.data import EOS, PairCorpus
 from models.draft import evaluating
 from models.generate import greedy_decode
@@ -17,7 +18,7 @@ __all__ = ["answers", "exact_match", "looked_at"]
 BATCH = 250  # sources that are read at once
 
 
-def answers(model: Any, corpus: PairCorpus, sources: Sequence[str], longest: int) -> list[str]:
+def answers(model: nn.Module, corpus: PairCorpus, sources: Sequence[str], longest: int) -> list[str]:
     """What the model writes for each source, by greedy decoding.
 
     The encoder–decoder reads a source with EOS, and writes EOS behind `longest` characters at the latest, or
@@ -41,14 +42,16 @@ def answers(model: Any, corpus: PairCorpus, sources: Sequence[str], longest: int
     return found
 
 
-def exact_match(model: Any, corpus: PairCorpus, pairs: Sequence[Any]) -> float:
+def exact_match(model: nn.Module, corpus: PairCorpus, pairs: Sequence[Any]) -> float:
     """The share of the pairs whose source is answered by their target, without any mistake.
 
-    Raises: ValueError for no pairs, and as `answers` does.
+    Raises: ValueError for no pairs, TypeError for what are none, and as `answers` does.
     Source: ours.
     """
     if not pairs:
         raise ValueError("exact_match: there are no pairs; give one or more, such as corpus.test_pairs()")
+    if not all(hasattr(pair, "source") and hasattr(pair, "target") for pair in pairs):
+        raise TypeError(f"exact_match: pairs are {pairs!r:.60}; give what has source and target")
     longest = max(len(pair.target) for pair in pairs)
     found = answers(model, corpus, [pair.source for pair in pairs], longest)
     right: list[bool] = [text == pair.target for text, pair in zip(found, pairs, strict=True)]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import microtensor as mt
-from microtensor import Tensor
+from microtensor import Tensor, nn
 from models.draft import Draft, begin, evaluating
 
 __all__ = ["BeamNode", "Beams", "beam_search"]
@@ -62,7 +62,7 @@ def _lp(length: Any, alpha: float) -> Any:
 
 
 def beam_search(
-    model: Any,
+    model: nn.Module,
     src: Tensor,
     beam_size: int = 4,
     length_penalty: float = 0.6,

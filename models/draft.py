@@ -134,6 +134,8 @@ def begin(
     For a GPT idx is the prompt, for the encoder–decoder the source.
     """
     translates = isinstance(model, Transformer)
+    if not translates and not hasattr(getattr(model, "config", None), "block_size"):
+        raise TypeError(f"{who}: model is {type(model).__name__}; give a GPT or a Transformer")
     check_ids(who, idx=idx)
     if idx.shape[1] < 1 and not translates:
         raise ValueError(

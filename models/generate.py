@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import microtensor as mt
-from microtensor import Generator, Tensor
+from microtensor import Generator, Tensor, nn
+from microtensor.annotations import hold
 from models.draft import Draft, begin, evaluating
 
 __all__ = ["generate", "greedy_decode"]
@@ -16,7 +16,7 @@ TINY = 1e-6  # the least temperature above 0: logits divided by less can leave f
 
 
 def generate(
-    model: Any,
+    model: nn.Module,
     idx: Tensor,
     max_new_tokens: int,
     *,
@@ -55,7 +55,12 @@ def generate(
 
 
 def greedy_decode(
-    model: Any, src: Tensor, max_len: int | None = None, *, eos_id: int | None = None, use_cache: bool = True
+    model: nn.Module,
+    src: Tensor,
+    max_len: int | None = None,
+    *,
+    eos_id: int | None = None,
+    use_cache: bool = True,
 ) -> Tensor:
     """The likeliest next token, again and again, until every row has ended: `generate` at temperature 0.
 
@@ -122,3 +127,6 @@ def _nucleus(logits: Tensor, top_p: float) -> Tensor:
     return mt.full(tuple(logits.shape), -math.inf, dtype=logits.dtype).scatter(
         -1, order, values.masked_fill(beyond, -math.inf)
     )
+
+
+hold(__name__)  # also for GPT.generate, which is another name of it

@@ -241,6 +241,10 @@ def _lists(tokens: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
     """One list of tokens for each item of the batch, or one for all; each token as it can be shown."""
     if all(isinstance(token, str) for token in tokens):
         return [[_shown(str(token)) for token in tokens]]
+    if not all(isinstance(row, Iterable) and all(isinstance(t, str) for t in row) for row in tokens):
+        raise TypeError(
+            f"explain_mask: tokens are {tokens!r:.60}; give texts, or a list of them for each item"
+        )
     return [[_shown(token) for token in row] for row in tokens]
 
 

@@ -18,6 +18,7 @@ from microtensor.train import load
 
 __all__ = [
     "fill",
+    "folder_path",
     "read_config",
     "read_json",
     "read_tensors",
@@ -31,12 +32,22 @@ WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # of weights in several files: {"weight_map": {tensor: file}}
 
 
+def folder_path(who: str, folder: Any) -> Path:
+    """The folder as a path.
+
+    Raises: TypeError for what is no path.
+    """
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"{who}: folder is {folder!r:.60}; give the path of a folder")
+    return Path(folder)
+
+
 def read_config(who: str, folder: str | os.PathLike[str], model_type: str) -> dict[str, Any]:
     """The entries of config.json.
 
     Raises: FileNotFoundError without it; ValueError if it is no JSON object, or of another model_type.
     """
-    config: dict[str, Any] = read_json(who, Path(folder, "config.json"))
+    config: dict[str, Any] = read_json(who, folder_path(who, folder) / "config.json")
     found = config.get("model_type")
     if found != model_type:
         raise ValueError(

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from microtensor import Tensor, nn
 from models.bert import bert_names, bert_settings, bert_tensors, bert_tokenizer
 from models.draft import evaluating
 from models.masks import check_ids, padding_mask
-from models.pretrained import fill
+from models.pretrained import fill, folder_path
 from models.transformer import Encoder, Weights
 
 __all__ = ["TextEncoder", "TextEncoderConfig"]
@@ -111,7 +110,7 @@ class TextEncoder(nn.Module):
         for another model_type, settings that this encoder has not, and naming the tensors that are missing,
         unexpected, there twice, of another shape, or no finite floats.
         """
-        who, path = "TextEncoder.from_pretrained", Path(folder)
+        path = folder_path(who := "TextEncoder.from_pretrained", folder)
         settings = bert_settings(who, path, asdict(TextEncoderConfig()))
         config = TextEncoderConfig(**settings)
         tokenizer, tensors = bert_tokenizer(who, path), bert_tensors(who, path, settings)
@@ -242,6 +241,8 @@ class TextEncoder(nn.Module):
 def _prepared(tokenizer: Any, config: TextEncoderConfig) -> Any:
     """A copy that pads nothing and cuts texts where the config says, at the end that it did."""
     longest = min(config.max_len, config.max_len if config.max_seq_length is None else config.max_seq_length)
+    if not hasattr(tokenizer, "num_special_tokens_to_add"):
+        raise TypeError(f"TextEncoder: tokenizer is {tokenizer!r:.60}; give a tokenizers.Tokenizer, or None")
     special, vocabulary = tokenizer.num_special_tokens_to_add(False), tokenizer.get_vocab()
     if not vocabulary:
         raise ValueError(

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import microtensor as mt
+import models
 from microtensor import Tensor, dtypes, functions, nn
 from microtensor.nn import functional as F
 from microtensor.nn.utils import clip_grad_norm_
@@ -353,13 +354,17 @@ OBJECTS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _refusals(call: Callable[..., Any], make: Callable[[], Callable[..., Any]]) -> Iterator[tuple[Any, ...]]:
+def _refusals(
+    call: Callable[..., Any],
+    make: Callable[[], Callable[..., Any]],
+    room: dict[str, Callable[[], Any]] = GIVEN,
+) -> Iterator[tuple[Any, ...]]:
     """Each wrong value in the place of each argument: the error's words, or what is given back."""
     parameters = [p for p in inspect.signature(call).parameters.values() if p.name != "self"]
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     for p in named:
         for wrong in WRONG if p.annotation not in ("Any", p.empty) else ():
-            good = {q.name: GIVEN.get(q.name, lambda: 2)() for q in named if q.default is q.empty}
+            good = {q.name: room.get(q.name, lambda: 2)() for q in named if q.default is q.empty}
             try:
                 with warnings.catch_warnings(action="ignore"):
                     yield p.name, wrong, make()(**{**good, p.name: wrong})
@@ -387,6 +392,68 @@ def test_methods_refuse_what_their_annotations_do_not_say(name):
         if inspect.isfunction(call) and method != "forward":
             found = _refusals(call, lambda method=method: getattr(OBJECTS[name](), method))
             assert [f for f in found if isinstance(f[2], Exception)] == [], method
+
+
+GPT_SIZES = models.GPTConfig(block_size=8, vocab_size=7, n_layer=1, n_head=2, n_embd=4)
+SIZES = models.TransformerConfig(7, 7, 4, 2, 1, 1, d_ff=4, max_len=8)
+TEXT_SIZES = models.TextEncoderConfig(7, 4, 1, 2, 4, 8)
+MODELS: dict[str, Callable[[], Any]] = {
+    "MultiHeadAttention": lambda: models.MultiHeadAttention(4, 2),
+    "FeedForward": lambda: models.FeedForward(4, 4),
+    "EncoderLayer": lambda: models.EncoderLayer(4, 2, 4),
+    "DecoderLayer": lambda: models.DecoderLayer(4, 2, 4),
+    "Encoder": lambda: models.Encoder(1, 4, 2, 4),
+    "Decoder": lambda: models.Decoder(1, 4, 2, 4),
+    "PositionalEncoding": lambda: models.PositionalEncoding(4, 8),
+    "Transformer": lambda: models.Transformer(SIZES),
+    "GPT": lambda: models.GPT(GPT_SIZES),
+    "TextEncoder": lambda: models.TextEncoder(TEXT_SIZES),
+    "KeyValueCache": models.KeyValueCache,
+}
+GIVEN_MODELS: dict[str, Callable[[], Any]] = {
+    **dict.fromkeys(("idx", "src", "tgt", "ids"), lambda: mt.tensor([[3, 4, 5]])),
+    **dict.fromkeys(("x", "z", "query", "memory", "Q", "K", "V"), lambda: mt.ones(1, 3, 4)),
+    **{
+        "model": MODELS["GPT"],
+        "corpus": lambda: mt.data.StringTask("copy"),
+        "tokens": lambda: ["a", "b", "c"],
+    },
+    **{"sources": lambda: ["abc"], "pairs": lambda: mt.data.StringTask("copy").test_pairs()[:1]},
+    **{
+        "mask": lambda: models.causal_mask(3),
+        "source": lambda: "abc",
+        "d_model": lambda: 4,
+        "make": lambda: tuple,
+    },
+    **{"rows": lambda: mt.tensor([0]), "betas": lambda: (0.9, 0.99), "texts": lambda: ["a"]},
+}
+CONFIGS: dict[str, Any] = {"GPT": GPT_SIZES, "Transformer": SIZES, "TextEncoder": TEXT_SIZES}
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in models.__all__ if inspect.isfunction(getattr(models, n)) or n in MODELS]
+)
+def test_models_refuse_what_their_annotations_do_not_say(name, monkeypatch):
+    monkeypatch.setattr(
+        sys.modules[__name__], "WRONG", [3, "a", None, [1], 2.5, object(), POINT, X, nn.Tanh()]
+    )
+    given = {**GIVEN_MODELS, "config": lambda: CONFIGS[name]}
+    call = getattr(models, name)
+    found = [(name, *f) for f in _refusals(call, lambda: call, given)]
+    own = [m for m in dir(call) if m in vars(call) and m[0] != "_"] if name in MODELS else []
+    for method in own:
+        call = inspect.getattr_static(getattr(models, name), method)
+        with mt.no_grad():
+            if inspect.isfunction(call):
+                found += [
+                    (method, *f) for f in _refusals(call, lambda m=method: getattr(MODELS[name](), m), given)
+                ]
+            elif isinstance(call, classmethod):
+                made = getattr(getattr(models, name), method)
+                found += [(method, *f) for f in _refusals(made, lambda made=made: made, given)]
+    # a norm is told by two names at once, and a cache is given no tensors here to keep
+    found = [f for f in found if "norm" not in f[:2] and f[:2] != ("extend", "layer")]
+    assert [f for f in found if isinstance(f[3], Exception)] == []
 
 
 FIT: dict[str, Any] = {"loss_fn": repr, "max_steps": 1}
@@ -447,16 +514,62 @@ SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word, or re
     "LayerNorm: a shape is made of integers, not (4.0,); ": lambda: nn.LayerNorm(4.0),
     "check_state_dict: state_dict is None; give Mapping": lambda: OBJECTS["StepLR"]().load_state_dict(None),
     "load_state_dict: NoneType is no state_dict(); ": lambda: NET.load_state_dict(None),
+    "generate: max_new_tokens is 2.5; give int": lambda: models.generate(MODELS["GPT"](), IDS, 2.5),
+    "generate: temperature is 'a'; give float": lambda: MODELS["GPT"]().generate(IDS, 2, "a"),
+    "generate: eos_id is 'a'; give int | None": lambda: MODELS["GPT"]().generate(IDS, 2, eos_id="a"),
+    "generate: use_cache is 'no'; give bool": lambda: models.generate(
+        MODELS["GPT"](), IDS, 2, use_cache="no"
+    ),
+    "generate: model is Linear; give a GPT or a Transformer": lambda: models.generate(NET, IDS, 2),
+    "greedy_decode: model is 3; give nn.Module": lambda: models.greedy_decode(3, IDS),
+    "beam_search: length_penalty is 'a'; give float": lambda: models.beam_search(
+        MODELS["GPT"](), IDS, length_penalty="a"
+    ),
+    "GPT: config is 8; give GPTConfig": lambda: models.GPT(8),
+    "MultiHeadAttention: d_model is '8'; give int": lambda: models.MultiHeadAttention("8", 2),
+    "MultiHeadAttention: query is 3; give Tensor": lambda: MODELS["MultiHeadAttention"]()(3),
+    "MultiHeadAttention: is_causal is 'no'; give bool": lambda: MODELS["MultiHeadAttention"]()(
+        mt.ones(1, 3, 4), is_causal="no"
+    ),
+    "GPT.from_pretrained: folder is 3; give the path of a folder": lambda: models.GPT.from_pretrained(3),
+    "explain_mask: tokens are [1]; give texts": lambda: models.explain_mask(MASK, [1]),
+    "set_grad_enabled: mode is 'no'; give True or False": lambda: mt.set_grad_enabled("no"),
+    "set_grad_enabled: mode is 0; give": lambda: mt.set_grad_enabled(0),
+    "inference_mode: mode is 'no'; give": lambda: mt.inference_mode("no"),
+    "Trainer: grad_clip is bool True; give a number": lambda: mt.train.Trainer(
+        NET, mt.optim.SGD(NET.parameters()), [X], grad_clip=True, **FIT
+    ),
     "tape: list is no module; give": lambda: mt.tape(mt.ones(2, requires_grad=True) * 2.0, [X]),
 }
 
 
 @pytest.mark.parametrize("words", SILENT)
 def test_what_cannot_be_meant_is_refused_before_it_is_used(words):
-    before = NET.training, len(NET._forward_hooks)
+    before = NET.training, len(NET._forward_hooks), mt.is_grad_enabled()
     with pytest.raises(TypeError, match=f"^{re.escape(words)}"):
         SILENT[words]()
-    assert before == (NET.training, len(NET._forward_hooks))
+    assert before == (NET.training, len(NET._forward_hooks), mt.is_grad_enabled())
+
+
+def test_a_trainer_refuses_an_optimiser_of_another_models_parameters():
+    other = nn.Linear(3, 3)
+    words = r"^Trainer: optimizer steps nothing of the model; give it model\.parameters\(\)"
+    with pytest.raises(ValueError, match=words):
+        mt.train.Trainer(NET, mt.optim.SGD(other.parameters()), [X], **FIT)
+    for params in ([NET.bias], [*NET.parameters(), *other.parameters()]):  # a part, and a loss's own, beside
+        mt.train.Trainer(NET, mt.optim.SGD(params), [X], **FIT)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, math.nan])
+def test_gradients_are_clipped_to_no_negative_limit(wrong):
+    p = nn.Parameter(mt.ones(2))
+    for clip, name in ((clip_grad_norm_, "max_norm"), (nn.utils.clip_grad_value_, "clip_value")):
+        p.grad = mt.tensor([3.0, 4.0])
+        with pytest.raises(ValueError, match=f"^{clip.__name__}: {name} is {wrong}; make it 0 or more"):
+            clip([p], wrong)
+        assert p.grad.tolist() == [3.0, 4.0]
+        clip([p], 0.0)
+        assert p.grad.tolist() == [0.0, 0.0]
 
 
 def test_numbers_of_any_kind_are_numbers_and_what_has_its_own_words_keeps_them():

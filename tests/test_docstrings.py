@@ -65,7 +65,7 @@ SHAPELESS = {
 }
 # whatever they are given, they take it, or it is refused later and elsewhere
 REFUSES_NOTHING = {
-    *("Identity", "Sigmoid", "Tanh", "clip_grad_value_", "ExponentialLR", "Dataset", "Sampler", "Subset"),
+    *("Identity", "Sigmoid", "Tanh", "ExponentialLR", "Dataset", "Sampler", "Subset"),
     *(
         "SequentialSampler",
         "SubsetRandomSampler",
@@ -77,7 +77,7 @@ REFUSES_NOTHING = {
         "opens_fused",
         "recording",
     ),
-    *("detect_anomaly", "set_detect_anomaly", "Block", "Switch", "composites", "enable_grad", "no_grad"),
+    *("detect_anomaly", "set_detect_anomaly", "Switch", "composites", "enable_grad", "no_grad"),
     *(
         "enable_grad",
         "inference_mode",

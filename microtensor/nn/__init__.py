@@ -35,6 +35,6 @@ __all__ += ["Parameter", "ParameterList", "RMSNorm", "ReLU", "Sequential", "SiLU
 __all__ += ["SmoothL1Loss", "Softmax", "Softplus", "Tanh", "functional", "init", "utils"]
 
 explain_missing(__name__)
-hold(__name__)
+hold(__name__, "forward")
 hold(init.__name__)
 hold(utils.__name__)

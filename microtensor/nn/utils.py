@@ -24,9 +24,13 @@ def _several(who: str, parameters: Any) -> list[Tensor]:
     return found
 
 
-def _gradients(who: str, parameters: Any) -> list[Tensor]:
+def _gradients(who: str, parameters: Any, name: str, limit: Any) -> tuple[list[Tensor], float]:
+    """The gradients, and the limit that shall hold for them: less than 0 would turn them round."""
     unique = {id(p): p.grad for p in _several(who, parameters)}
-    return [g for g in unique.values() if g is not None]
+    most = check_number(who, name, limit)
+    if not most >= 0:
+        raise ValueError(f"{who}: {name} is {most}; make it 0 or more")
+    return [g for g in unique.values() if g is not None], most
 
 
 def clip_grad_norm_(
@@ -42,15 +46,13 @@ def clip_grad_norm_(
 
     Shapes: gradients (...) of any shapes → norm ()
     Raises: RuntimeError if the norm is NaN or infinite and error_if_nonfinite; TypeError for what are no
-    tensors or numbers.
-    Source: Pascanu et al. 2013, §3.2. Differs from PyTorch: the sum runs in float64, and gradients whose norm
-    is not finite stay as they are (there they become 0 and NaN).
+    tensors or numbers; ValueError for a max_norm that is negative or NaN.
+    Source: Pascanu et al. 2013, §3.2. Differs from PyTorch: the sum runs in float64, gradients whose norm is
+    not finite stay as they are (there they become 0 and NaN), and a negative max_norm, which turns them round
+    there, is refused.
     """
-    gradients, p = (
-        _gradients("clip_grad_norm_", parameters),
-        check_number("clip_grad_norm_", "norm_type", math.inf if norm_type == "inf" else norm_type),
-    )
-    most = check_number("clip_grad_norm_", "max_norm", max_norm)
+    gradients, most = _gradients("clip_grad_norm_", parameters, "max_norm", max_norm)
+    p = check_number("clip_grad_norm_", "norm_type", math.inf if norm_type == "inf" else norm_type)
     if p == 2.0:
         norm = math.sqrt(sum(kernels.sq_sums([g.array for g in gradients])))
     else:
@@ -70,10 +72,10 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     """Cut every element of every gradient to −clip_value … clip_value.
 
     Shapes: gradients (...) of any shapes, changed in place
-    Source: PyTorch's clip_grad_value_.
+    Raises: ValueError for a clip_value that is negative or NaN.
+    Source: PyTorch's clip_grad_value_, where a negative one makes all gradients equal.
     """
-    gradients = _gradients("clip_grad_value_", parameters)
-    most = check_number("clip_grad_value_", "clip_value", clip_value)
+    gradients, most = _gradients("clip_grad_value_", parameters, "clip_value", clip_value)
     for g in gradients:
         np.clip(g.array, -most, most, out=g.array)
     mark_all_changed((g.version for g in gradients), "clip_grad_value_")

@@ -21,11 +21,10 @@ def check_arguments(counts: Mapping[str, Any], grad_clip: Any, train_loader: Any
         if isinstance(value, type) or not (hasattr(value, "step") or (value is None and name == "scheduler")):
             raise TypeError(f"Trainer: {name} is {said(value)}; give an object that has step()")
     for name, value in counts.items():
-        if value is None and name in OPTIONAL:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        counts_up = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not counts_up and not (value is None and name in OPTIONAL):
             raise ValueError(f"Trainer: {name} is {value!r}; give an integer of 1 or more")
-    if grad_clip is not None and not isinstance(grad_clip, Real):
+    if grad_clip is not None and (isinstance(grad_clip, bool) or not isinstance(grad_clip, Real)):
         raise TypeError(f"Trainer: grad_clip is {said(grad_clip)}; give a number, or None for no clipping")
     if grad_clip is not None and not float(grad_clip) > 0:
         raise ValueError(f"Trainer: grad_clip is {grad_clip}; make it more than 0, or None for no clipping")

@@ -70,9 +70,9 @@ class Trainer:
     evaluate and callbacks run on every rank; one writes (`world.is_writer`). What one rank stops all stop.
     When one is gone, RuntimeError on the others says which.
 
-    Raises: ValueError for impossible numbers; TypeError for what is no number or no function; RuntimeError
-    when the loss or the gradient is not finite: it names the step and, from running that step again with
-    anomaly detection, the op and the line.
+    Raises: ValueError for impossible numbers, and an optimizer that holds none of the model's parameters;
+    TypeError for what is no number or no function; RuntimeError when the loss or the gradient is not finite:
+    it names the step and, from running that step again with anomaly detection, the op and the line.
     Source: ours; the loop of "Attention Is All You Need", §5, with what a resumed run needs.
     """
 
@@ -108,6 +108,8 @@ class Trainer:
         callbacks = tuple(callbacks) if isinstance(callbacks, Iterable) else callbacks
         check_arguments(counts, grad_clip, train_loader, optimizer, scheduler)
         check_callables(loss_fn, evaluate, eval_every, callbacks)
+        if not {id(p) for p in model.parameters()} & {id(p) for p in parameters_of(optimizer)}:
+            raise ValueError("Trainer: optimizer steps nothing of the model; give it model.parameters()")
         self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
         self.train_loader, self.loss_fn, self.max_steps = train_loader, loss_fn, max_steps
         self.grad_clip, self.accumulate = grad_clip, accumulate
@@ -195,7 +197,7 @@ class Trainer:
         if self.checkpoints is not None:
             self.checkpoints.refuse_other(found, checkpoint.step, mark)
         if checkpoint.scheduler is not None and self.scheduler is None:
-            raise ValueError(f"Trainer: {found!r} has a {checkpoint.scheduler['class']}; give one, too")
+            raise ValueError(f"Trainer: {found!r} has a {checkpoint.scheduler['class']}; give scheduler=")
         self.best.check_state_dict(found, best)
         checkpoint.restore(self.model, self.optimizer, scheduler=self.scheduler, loader=self._stream,
                            generators=self.generators)  # fmt: skip
@@ -249,8 +251,8 @@ class Trainer:
         stepped = parameters_of(self.optimizer)
         step.backward(self._stream, self.accumulate, stepped, measure=self._record_due(self.step + 1))
         step.clip(stepped, self.grad_clip)
-        self.lr = float(self.optimizer.param_groups[0]["lr"])
         self.optimizer.step()
+        self.lr = float(self.optimizer.param_groups[0]["lr"])
         if self.scheduler is not None:
             self.scheduler.step()
         self.step += 1
