@@ -48,9 +48,8 @@ def _held(function: Callable[..., Any], who: str) -> Callable[..., Any]:
     def look(early: bool, args: tuple[Any, ...], given: dict[str, Any]) -> None:
         for name, value in (*zip(names, args, strict=False), *given.items()):
             kinds = _kinds(function, name)
-            if type(value) in kinds or (early and not PLAIN.issuperset(kinds)):
-                continue
-            if not any(_fits(value, kind) for kind in kinds):
+            odd = type(value) not in kinds and not any(_fits(value, kind) for kind in kinds)
+            if odd and (not early or PLAIN.issuperset(kinds)):
                 called = type(args[0]).__name__ if who in ("__init__", "forward") else who
                 raise TypeError(f"{called}: {name} is {value!r:.60}; give {function.__annotations__[name]}")
 

@@ -60,8 +60,7 @@ class Block:
     def __init__(self, **fields: Any) -> None:
         if not isinstance(on := fields.get("grad", True), bool):
             raise TypeError(f"{type(self).__name__}: mode is {on!r:.60}; give True or False")
-        self.fields = fields
-        self._local = threading.local()
+        self.fields, self._local = fields, threading.local()
 
     def __enter__(self) -> None:
         now = mode.__dict__
