@@ -91,8 +91,8 @@ def combine_masks(*masks: Tensor | None) -> Tensor | None:
         if not isinstance(m, Tensor) or m.dtype != mt.bool:
             what = m.dtype if isinstance(m, Tensor) else type(m).__name__
             raise TypeError(
-                f"combine_masks: a mask is {what}; make it boolean with mask.bool(), or, if it is one to be "
-                f"added to the scores, with mask > -math.inf"
+                f"combine_masks: a mask is {what}; make it boolean: True = may attend, so mask != 0 if its "
+                f"zeros forbid, mask == 0 if they allow, mask > -math.inf if it is added to the scores"
             )
     if not present:
         return None

@@ -774,6 +774,7 @@ ones, minus = mt.ones(3, 3).tril(), float("-inf")
 MASKS = {
     "zeros and ones": (ones, ValueError, "hides nothing; make it boolean"),
     "sums of them": (ones + ones, ValueError, "hides nothing; make it boolean"),
+    "ones that forbid": (1 - ones, ValueError, ".* mask == 0 if they allow"),
     "an infinite product": ((1 - ones) * minus, ValueError, "holds NaN, which .* makes of 0"),
     "integers": (ones.long(), TypeError, "the mask is int64; make it boolean"),
     "integers turned": (~ones.long(), TypeError, r"the mask is int64; turn it when .*: ~mask\.bool\(\)"),
@@ -808,6 +809,14 @@ def test_a_mask_to_be_added_is_taken(mask):
         (
             lambda: mt.where(ones, ones, 0.0),
             r"^where: the mask is float32, .* mask == 0 is True at its zeros, mask != 0",
+        ),
+        (
+            lambda: ones.masked_fill(~ones.long(), 0.0),
+            r"^masked_fill: .* int64, .*; turn it .*: ~mask\.bool\(\)$",
+        ),
+        (
+            lambda: ones.masked_fill(False, 0.0),
+            r"^masked_fill: the mask is a bool; give a boolean tensor: ~mask",
         ),
         (lambda: ~ones, r"^bitwise_not: float32 has no bits; use \.bool\(\) first: ~x\.bool\(\)$"),
         (lambda: (ones > 0) & ones, r"^bitwise_and: float32 has no bits; .* x\.bool\(\) & y\.bool\(\)$"),

@@ -15,7 +15,7 @@ from microtensor.random import Generator, default_generator
 __all__ = ["CPU", "Dim", "as_axes", "as_axis", "as_axis_of", "as_choice", "as_fill", "as_index"]
 __all__ += ["as_integer", "as_lengths", "as_mask", "as_number", "as_operand", "as_rng", "as_shape"]
 __all__ += ["as_sizes", "as_spread", "as_tensors", "broadcast", "check_device", "device", "is_int"]
-__all__ += ["refuse_empty"]
+__all__ += ["how_boolean", "refuse_empty"]
 
 Dim = int | Sequence[int] | None
 _MOST = 2**63 - 1
@@ -120,10 +120,8 @@ def broadcast(who: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError as error:
-        given = " and ".join(map(str, shapes))
-        raise ValueError(
-            f"{who}: shapes {given} do not broadcast; from the right, axes must be equal or 1"
-        ) from error
+        given = " and ".join(map(str, shapes)) + " do not broadcast"
+        raise ValueError(f"{who}: shapes {given}; from the right, axes must be equal or 1") from error
 
 
 def is_int(value: Any) -> bool:
@@ -159,13 +157,19 @@ def _index_part(part: Any) -> Any:
 
 def as_mask(who: str, mask: Any) -> Any:
     """A boolean mask; numbers are refused, since 0/1 and 0/−∞ masks mean different things."""
-    if getattr(mask, "dtype", None) != np.bool_:
-        kind = getattr(mask, "dtype", type(mask).__name__)
-        raise TypeError(
-            f"{who}: the mask is {kind}, and must say True where something happens; make it boolean: "
-            f"mask == 0 is True at its zeros, mask != 0 elsewhere"
-        )
-    return mask
+    if getattr(mask, "dtype", None) == np.bool_:
+        return mask
+    if not isinstance(mask, engine.Tensor):
+        raise TypeError(f"{who}: the mask is a {type(mask).__name__}; give a boolean tensor: ~mask is "
+                        f"one, `not mask` is none")  # fmt: skip
+    cure = how_boolean(mask, "mask == 0 is True at its zeros, mask != 0 elsewhere")
+    raise TypeError(f"{who}: the mask is {mask.dtype}, and must say True where something happens; {cure}")
+
+
+def how_boolean(mask: Any, cure: str) -> str:
+    """How to make numbers a mask, which is another way where they are ~ of zeros and ones: no 0 is left."""
+    turned = mask.dtype.kind != "f" and not np.isin(mask.array, (0, 1)).any()
+    return "turn it when it is boolean: ~mask.bool()" if turned else f"make it boolean: {cure}"
 
 
 def as_rng(who: str, generator: Generator | None) -> np.random.Generator:
@@ -199,9 +203,7 @@ def refuse_empty(who: str, tensor: Any, dim: Any) -> None:
     axes = as_axes(who, tensor, dim)
     lengths = tensor.shape if axes is None else [tensor.shape[a] for a in axes]
     if 0 in lengths:
-        raise IndexError(
-            f"{who}: shape {tensor.shape} has no elements along dim {dim}; there is no extreme of none"
-        )
+        raise IndexError(f"{who}: shape {tensor.shape} has no elements along dim {dim}; give it one at least")
 
 
 def as_operand(value: Any, dtype: dtypes.DType, who: str = "tensor") -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from microtensor.methods.arguments import how_boolean
 from microtensor.mode import mode
 from microtensor.tensor import Tensor
 
@@ -39,10 +40,9 @@ def check_mask(who: str, mask: Any) -> None:
     check_tensors(who, mask=mask)
     if mask.dtype == np.bool_:
         return
+    cure = how_boolean(mask, "True = may attend, so mask != 0 if its zeros forbid, mask == 0 if they allow")
     if mask.dtype.kind != "f":
-        turned = mask.array.min(initial=0) < 0  # ~ of zeros and ones, none of which is False
-        cure = "turn it when it is boolean: ~mask.bool()" if turned else "make it boolean with mask.bool()"
-        raise TypeError(f"{who}: the mask is {mask.dtype}; {cure} (True = may attend)")
+        raise TypeError(f"{who}: the mask is {mask.dtype}; {cure}")
     lowest = mask.array.min(initial=math.inf)
     if math.isnan(lowest):
         raise ValueError(
@@ -52,7 +52,7 @@ def check_mask(who: str, mask: Any) -> None:
     if lowest >= 0 and not mask.requires_grad and mask.array.any() and (mask.array % 1 == 0).all():
         raise ValueError(
             f"{who}: a {mask.dtype} mask of whole numbers, none negative, is added to the scores and hides "
-            f"nothing; make it boolean with mask.bool() (True = may attend)"
+            f"nothing; {cure}"
         )
 
 
