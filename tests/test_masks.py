@@ -151,9 +151,7 @@ def test_causal_attention_needs_a_key_for_each_query():
 def test_the_equation_refuses_shapes_that_do_not_broadcast_to_its_scores(attend, shape, make):
     """(3, 2, 3, 3) broadcasts with them, but would make three batches of one."""
     x = mt.randn(2, 3, 8)
-    with pytest.raises(
-        ValueError, match=r"mask .* the scores .*\(2, 3, 3\); (from the right|reshape it)"
-    ) as error:
+    with pytest.raises(ValueError, match=r"mask .* the scores .*\(2, 3, 3\); from the right") as error:
         attend(x, x, x, make(shape))
     assert str(shape) in str(error.value)
 

@@ -848,8 +848,32 @@ def test_a_product_that_a_transposition_would_mend_says_so():
 def test_a_projection_of_heads_that_are_not_joined_says_how_to_join_them():
     with pytest.raises(ValueError, match=r"in_features: \.transpose\(1, 2\)\.flatten\(2\) joins heads$"):
         nn.Linear(64, 64)(mt.ones(2, 4, 10, 16))
-    with pytest.raises(ValueError, match=r"in_features$"):
-        nn.Linear(64, 64)(mt.ones(2, 10, 16))
+    other = (
+        (10, (2, 10, 16)),
+        (10, (2, 16, 4, 4)),
+        (64, (2, 16, 4, 4)),
+        (64, (2, 8, 8, 8)),
+        (64, (2, 10, 4, 16)),
+    )
+    for n, shape in other:  # no heads, an image, one, and what may be transposed already
+        with pytest.raises(ValueError, match=r"in_features$"):
+            nn.Linear(64, n)(mt.ones(shape))
+
+
+def test_attention_says_which_of_its_arguments_are_not_split_and_which_are_not_transposed():
+    whole, heads, mask = mt.ones(2, 5, 16), mt.ones(2, 4, 5, 4), mt.ones(5, 5).bool()
+    split = r"is not split into heads; give {}\.unflatten\(-1, \(4, 4\)\)\.transpose\(-3, -2\)$"
+    with pytest.raises(ValueError, match="the query " + split.format("query")):
+        F.scaled_dot_product_attention(whole, heads, heads)
+    with pytest.raises(ValueError, match="the value " + split.format("value")):
+        F.scaled_dot_product_attention(heads, heads, whole)
+    swapped = heads.transpose(1, 2)
+    with pytest.raises(
+        ValueError, match=r"if 5 is the length, give query, key and value \.transpose\(-3, -2\)$"
+    ):
+        F.scaled_dot_product_attention(swapped, swapped, swapped, mask)
+    with pytest.raises(ValueError, match=r"from the right, cut its axes to those or make them 1$"):
+        F.scaled_dot_product_attention(heads, heads, heads, mt.ones(8, 8).bool())
 
 
 def test_an_overwritten_value_is_shown_with_its_own_shape():

@@ -45,15 +45,12 @@ def check_mask(who: str, mask: Any) -> None:
         raise TypeError(f"{who}: the mask is {mask.dtype}; {cure}")
     lowest = mask.array.min(initial=math.inf)
     if math.isnan(lowest):
-        raise ValueError(
-            f"{who}: the mask of shape {mask.shape} holds NaN, which (1 - mask) * -inf makes of 0 · −∞; "
-            f"make it boolean (True = may attend), or use mt.zeros(T, S).masked_fill(~allowed, -math.inf)"
-        )
+        raise ValueError(f"{who}: the mask of shape {mask.shape} holds NaN, which (1 - mask) * -inf makes of "
+                         f"0 · −∞; make it boolean (True = may attend), or use mt.zeros(T, S).masked_fill("
+                         f"~allowed, -math.inf)")  # fmt: skip
     if lowest >= 0 and not mask.requires_grad and mask.array.any() and (mask.array % 1 == 0).all():
-        raise ValueError(
-            f"{who}: a {mask.dtype} mask of whole numbers, none negative, is added to the scores and hides "
-            f"nothing; {cure}"
-        )
+        raise ValueError(f"{who}: a {mask.dtype} mask of whole numbers, none negative, is added to the "
+                         f"scores and hides nothing; {cure}")  # fmt: skip
 
 
 def refuse_integers(who: str, x: Tensor) -> None:
@@ -75,4 +72,7 @@ def check_broadcast(who: str, name: str, shape: tuple[int, ...], what: str, want
     """A shape that would enlarge the other one is refused, too."""
     aligned = zip(reversed(shape), reversed(want), strict=False)
     if len(shape) > len(want) or any(a not in (1, b) for a, b in aligned):
-        raise ValueError(f"{who}: {name} {shape} does not broadcast to {what} {want}; reshape it")
+        cure = "from the right, cut its axes to those or make them 1"
+        if name == "attn_mask" and shape == want[-3:-2] * 2:  # scores of (B, T, H, D)
+            cure = f"if {shape[0]} is the length, give query, key and value .transpose(-3, -2)"
+        raise ValueError(f"{who}: {name} {shape} does not broadcast to {what} {want}; {cure}")

@@ -303,15 +303,10 @@ def scaled_dot_product_attention(
         x if x.shape[:-2] == lead else x.expand(*lead, *x.shape[-2:]) for x in (query, key, value)
     ]
     return ops.attention(  # type: ignore[no-any-return]
-        query,
-        key,
-        value,
-        attn_mask,
+        query, key, value, attn_mask, causal=bool(is_causal), dropout_p=float(dropout_p),
         scale=1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale),
-        causal=bool(is_causal),
-        dropout_p=float(dropout_p),
         seed=draw_seed(None, math.prod(lead)) if dropout_p else 0,
-    )
+    )  # fmt: skip
 
 
 def _check_attention(who: str, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> tuple[int, ...]:
@@ -330,4 +325,8 @@ def _check_attention(who: str, q: tuple[int, ...], k: tuple[int, ...], v: tuple[
     for name, x, *others in (("query", q, k, v), ("key", k, q, v), ("value", v, q, k)):
         if all(len(x) > 2 and y[:-2] == (*x[:-3], x[-2]) != x[:-2] for y in others):
             wrong = f": the {name}'s heads and length are swapped; give {name}.transpose(-3, -2)"
+        for y in others:  # (..., T, H·D) beside (..., H, S, D)
+            if 1 < len(x) == len(y) - 1 and x[:-2] == y[:-3] and x[-1] == y[-3] * y[-1] != y[-1]:
+                heads = f"{name}.unflatten(-1, ({y[-3]}, {y[-1]})).transpose(-3, -2)"
+                wrong = f": the {name} is not split into heads; give {heads}"
     raise ValueError(f"{who}: query {q}, key {k} and value {v}{wrong}")
