@@ -39,7 +39,7 @@ class BatchStream:
                 continue
             self._taken += 1
             return batch
-        raise ValueError("Trainer: train_loader yields no batches; give one that starts anew each epoch")
+        raise ValueError("Trainer: train_loader yields no batches; give one that can be iterated again")
 
     def _begin(self) -> None:
         if not self._stateful:
