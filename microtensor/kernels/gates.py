@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from microtensor.kernels.chance import PIECE, STEP, halves, mix, threshold
-from microtensor.kernels.driver import Task, jit_tasks, share
+from microtensor.kernels.driver import Task, jit_tasks, share, vectors
 from microtensor.kernels.layout import Array, contiguous
 from microtensor.kernels.threads import jit, run
 
@@ -29,7 +29,7 @@ def relu_backward(g: Array, y: Array) -> Array:
     """
     flat = contiguous(g).reshape(-1)
     out = np.empty_like(flat)
-    run(0.2 * g.size, *_gate, flat, contiguous(y).reshape(-1), out)
+    run(2 * vectors(g), *_gate, flat, contiguous(y).reshape(-1), out)
     return out.reshape(g.shape)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from microtensor.kernels.driver import Task, jit_tasks, share
+from microtensor.kernels.driver import Task, jit_tasks, share, vectors
 from microtensor.kernels.layout import Array, as_rows, contiguous
 from microtensor.kernels.threads import jit, run
 
@@ -79,7 +79,7 @@ def layer_norm_forward(
     y, mean, rstd = np.empty(x.shape, x.dtype), np.empty((*lead, 2), x.dtype), np.empty(lead, x.dtype)
     out = as_rows(y), as_rows(mean), rstd.reshape(-1)
     rows = as_rows(x)
-    run(0.4 * x.size, *_layer_norm, rows, _rows_of(f, rows), contiguous(w), contiguous(b), float(eps), *out)
+    run(5 * vectors(x), *_layer_norm, rows, _rows_of(f, rows), contiguous(w), contiguous(b), float(eps), *out)
     return y, mean, rstd
 
 
@@ -152,7 +152,7 @@ def layer_norm_backward(
     partial = np.empty((-(-len(rows) // BLOCK_ROWS), 2, rows.shape[1]), x.dtype)
     means, r = as_rows(mean), contiguous(rstd).reshape(-1)
     given = as_rows(g), rows, _rows_of(f, rows), contiguous(w), means, r
-    run(0.5 * x.size, *_layer_norm_back, *given, as_rows(gx), partial)
+    run(5 * vectors(x), *_layer_norm_back, *given, as_rows(gx), partial)
     gw, gb = np.empty(w.shape, x.dtype), np.empty(w.shape, x.dtype)  # apart: each is somebody's own
     _sum_blocks(partial, gw, gb)
     return gx, gw, gb

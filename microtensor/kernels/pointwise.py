@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from microtensor.kernels.driver import Task, jit_tasks, share
+from microtensor.kernels.driver import Task, jit_tasks, share, vectors
 from microtensor.kernels.exponential import exp
 from microtensor.kernels.layout import Array, as_rows, contiguous
 from microtensor.kernels.threads import get_num_threads, run, typeof
@@ -126,8 +126,7 @@ def gelu_forward(x: Array, approximate: bool = False) -> Array:
     """
     flat = contiguous(x).reshape(-1)
     y = np.empty_like(flat)
-    cost = 0.1 * x.itemsize * x.itemsize / 4  # float64: half as many at once, and longer polynomials
-    run(cost * x.size, *(_gelu_tanh if approximate else _gelu), flat, y)
+    run(8 * vectors(x), *(_gelu_tanh if approximate else _gelu), flat, y)
     return y.reshape(x.shape)
 
 
@@ -138,9 +137,8 @@ def gelu_backward(g: Array, x: Array, approximate: bool = False) -> Array:
     """
     flat = contiguous(x).reshape(-1)
     gx = np.empty_like(flat)
-    cost = 0.15 * x.itemsize * x.itemsize / 4
     kernels = _gelu_tanh_back if approximate else _gelu_back
-    run(cost * x.size, *kernels, contiguous(g).reshape(-1), flat, gx)
+    run(10 * vectors(x), *kernels, contiguous(g).reshape(-1), flat, gx)
     return gx.reshape(x.shape)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from microtensor.kernels.columns import start_of
-from microtensor.kernels.driver import Task, jit_tasks, share
+from microtensor.kernels.driver import Task, jit_tasks, share, vectors
 from microtensor.kernels.exponential import exp
 from microtensor.kernels.layout import Array, as_rows, contiguous
 from microtensor.kernels.line import exp_row, largest, loss_row, scale_row
@@ -77,7 +77,7 @@ def _softmax(task: Task, x: Array, y: Array, sums: Array, log: bool) -> None:
 def _softmax_forward(x: Array, log: bool) -> Array:
     rows = as_rows(x)
     y, sums = np.empty_like(rows), np.empty((len(rows), 2), rows.dtype)
-    run(0.4 * rows.size, *_softmax, rows, y, sums, log)
+    run(8 * vectors(rows), *_softmax, rows, y, sums, log)
     return y.reshape(x.shape)
 
 
@@ -115,7 +115,7 @@ def softmax_backward(g: Array, y: Array) -> Array:
     """
     y_rows = as_rows(y)
     gx = np.empty_like(y_rows)
-    run(0.2 * gx.size, *_softmax_back, as_rows(g), y_rows, gx)
+    run(2 * vectors(gx), *_softmax_back, as_rows(g), y_rows, gx)
     return gx.reshape(y.shape)
 
 
@@ -141,7 +141,7 @@ def log_softmax_backward(g: Array, y: Array) -> Array:
     """
     g_rows, y_rows = as_rows(g), as_rows(y)
     gx = np.empty_like(y_rows)
-    run(0.4 * gx.size, *_log_softmax_back, g_rows, y_rows, gx)
+    run(10 * vectors(gx), *_log_softmax_back, g_rows, y_rows, gx)
     return gx.reshape(y.shape)
 
 
@@ -170,7 +170,7 @@ def logsumexp_forward(x: Array) -> Array:
     """
     rows = as_rows(x)
     y, sums = np.empty(len(rows), rows.dtype), np.empty((len(rows), 2), rows.dtype)
-    run(0.4 * rows.size, *_logsumexp, rows, y, sums)
+    run(8 * vectors(rows), *_logsumexp, rows, y, sums)
     return y.reshape(x.shape[:-1])
 
 
@@ -222,7 +222,7 @@ def cross_entropy_forward(
     z, t = as_rows(logits), contiguous(target)
     loss, lse = np.empty(len(z), z.dtype), np.empty((len(z), 2), z.dtype)
     options = int(ignore_index), float(label_smoothing)
-    run(0.7 * z.size, *_loss, z, t, *options, loss, lse)
+    run(8 * vectors(z), *_loss, z, t, *options, loss, lse)
     return loss, lse
 
 
@@ -271,5 +271,5 @@ def cross_entropy_backward(
     z = as_rows(logits)
     gz, other = np.empty_like(z), np.array([label_smoothing / max(1, z.shape[1])], z.dtype)
     options = int(ignore_index), 1.0 - label_smoothing, other
-    run(0.7 * z.size, *_loss_back, contiguous(g), z, contiguous(target), contiguous(lse), *options, gz)
+    run(9 * vectors(z), *_loss_back, contiguous(g), z, contiguous(target), contiguous(lse), *options, gz)
     return gz
