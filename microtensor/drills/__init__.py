@@ -128,12 +128,12 @@ def check(folder: Path, timeout: float = 300) -> tuple[bool, str]:
     return False, f"{said[what]}.\n{why}"
 
 
-def examine(drill: Drill, file: Path, timeout: float = 300, thorough: bool = False) -> dict[str, str]:
+def examine(drill: Drill, file: Path, timeout: float = 300) -> dict[str, str]:
     """What is wrong with a file in the drill's place: see `runner`; or "time" or "end" if it stops that."""
     password = secrets.token_hex()
     tests = [] if untested(drill) else drill.tests
     job: dict[str, Any] = {"path": PATH, "module": drill.module, "file": str(file), "symptom": drill.symptom}
-    job |= {"tests": tests, "thorough": thorough, "password": password}
+    job |= {"tests": tests, "password": password}
     environment = {**os.environ, "HYPOTHESIS_PROFILE": "quick", "PYTHONPATH": os.pathsep.join(sys.path)}
     try:
         done = subprocess.run(

@@ -29,7 +29,7 @@ def run(job: Job) -> dict[str, str]:
         job["path"], job["module"], job["file"]
     )
     for what, look in (("file", _file), ("symptom", _symptom), ("tests", _tests)):
-        if not wrong or (job["thorough"] and "file" not in wrong):
+        if not wrong or (job.get("thorough") and "file" not in wrong):
             with contextlib.redirect_stdout(io.StringIO()):
                 said = look(job)
             if said:
