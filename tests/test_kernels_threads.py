@@ -245,12 +245,21 @@ def test_machine_code_is_found_again(toy):
 @pytest.mark.compiled
 @pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc"])
 def test_a_damaged_cache_file_is_replaced(toy, pattern):
-    toy("toy.check()")
-    (file,) = toy.files(pattern)
+    code = f"""
+    import importlib, os, pathlib
+    def hits():
+        importlib.reload(toy)  # a kernel that knows the files only
+        toy.check()
+        return toy.double.stats.cache_hits.total()
+    toy.check()
+    (file,) = pathlib.Path(os.environ["NUMBA_CACHE_DIR"]).rglob({pattern!r})
     whole = file.read_bytes()
     for damage in (b"", b"no pickle at all", whole[: len(whole) // 2]):
         file.write_bytes(damage)
-        assert toy("toy.check()") == "0"
+        assert hits() == 0, damage
+    assert hits() == 1
+    """
+    toy(code)
     assert toy("toy.check()") == "1"
 
 
