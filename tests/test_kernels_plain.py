@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,12 @@ def agree(plain: Array, machine: Array, room: Array, k: int) -> None:
     np.testing.assert_array_equal(machine == GUARD, room == GUARD)  # nothing beside height × width is written
 
 
+@cache
 def as_kernel(function: Any) -> Any:
-    """A compiled caller of the instructions, or their plain Python where nothing is compiled."""
+    """A compiled caller of the instructions, or their plain Python where nothing is compiled.
+
+    The same one for all tests: it is compiled once for each dtype.
+    """
     if function is vectors.copy_rows or function is vectors.transpose_square:
 
         @threads.jit(cache=False)
