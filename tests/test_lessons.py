@@ -160,7 +160,9 @@ def test_readme_lists_every_lesson() -> None:
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
-    own = {"PYTHONPATH": path, "MICROTENSOR_QUIET": "1", "LESSON_OUT": "pictures", "PYTHONWARNINGS": "error"}
+    # a kernel that is to stop warns of how it does that; as an error that keeps it running until it is killed
+    warnings = "error,ignore::PendingDeprecationWarning:ipykernel.kernelbase"
+    own = {"PYTHONPATH": path, "MICROTENSOR_QUIET": "1", "LESSON_OUT": "pictures", "PYTHONWARNINGS": warnings}
     command = [sys.executable, str(RUN), "--smoke", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env={**os.environ, **own}, capture_output=True, text=True)
 
