@@ -332,9 +332,30 @@ def test_a_truncated_normal_is_right_also_where_hardly_any_draw_would_fall(a, b,
     assert w.mean().item() == pytest.approx(mean, abs=5 * w.std().item() / 100)
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda x: F.pad(x, (1,)),
+            r"pad: \(1,\) for .*; give two numbers for each of its last axes, those of the last one first",
+        ),
+        (
+            lambda x: F.one_hot(x, 3),
+            r"one_hot: classes -1 … 5 do not fit into 0 … 2; enlarge num_classes, or fix",
+        ),
+        (lambda x: nn.Embedding.from_pretrained(x), r"embeddings \(2,\); give a matrix \(V, C\)"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_told_the_one_that_does(call, said):
+    with pytest.raises(ValueError, match=said):
+        call(mt.tensor([-1, 5]))
+
+
 @pytest.mark.parametrize(("std", "a", "b"), [(0.0, -1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 2.0, -2.0)])
 def test_an_empty_truncation_is_refused(std, a, b):
-    with pytest.raises(ValueError, match="trunc_normal_: std is"):
+    with pytest.raises(
+        ValueError, match=r"trunc_normal_: std is .*; make std more than 0 and a less than b$"
+    ):
         nn.init.trunc_normal_(mt.zeros(3), std=std, a=a, b=b)
 
 

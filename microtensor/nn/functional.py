@@ -82,15 +82,12 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
         raise TypeError(f"embedding: the ids are {ids.dtype}; make them integers with .long()")
     if ids.size and not (ids.min() >= 0 and ids.max() < len(weight)):
         wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise IndexError(
-            f"embedding: id {wrong} is outside 0 … {len(weight) - 1}; enlarge num_embeddings or fix the ids"
-        )
+        raise IndexError(f"embedding: id {wrong} is outside 0 … {len(weight) - 1}; enlarge num_embeddings or "
+                         f"fix the ids")  # fmt: skip
     if padding_idx is not None:
         if not -len(weight) <= padding_idx < len(weight):
-            raise ValueError(
-                f"embedding: padding_idx {padding_idx} is outside 0 … {len(weight) - 1}; choose a row of "
-                "the weight"
-            )
+            raise ValueError(f"embedding: padding_idx {padding_idx} is outside 0 … {len(weight) - 1}; choose "
+                             f"a row of the weight")  # fmt: skip
         padding_idx %= len(weight)
     return ops.embedding(weight, input, padding_idx=padding_idx)  # type: ignore[no-any-return]
 
@@ -222,7 +219,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if not isinstance(pad, Sequence) or not all(isinstance(n, int) for n in pad):
         raise TypeError(f"pad: pad is {pad!r}; give a tuple of integers, two for each of the last axes")
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
-        raise ValueError(f"pad: {tuple(pad)} for shape {input.shape}; give two numbers for each last axis")
+        raise ValueError(f"pad: {tuple(pad)} for shape {input.shape}; give two numbers for each of its last "
+                         f"axes, those of the last one first")  # fmt: skip
     n = input.ndim - len(pad) // 2
     pairs = [(0, 0)] * n + list(zip(pad[-2::-2], pad[::-2], strict=True))
     shape = [a + length + b for length, (a, b) in zip(input.shape, pairs, strict=True)]
@@ -253,7 +251,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise ValueError(f"one_hot: {tensor.shape} holds no class to count from; give num_classes")
     n = int(ids.max()) + 1 if num_classes == -1 else num_classes
     if ids.size and not (ids.min() >= 0 and ids.max() < n):
-        raise ValueError(f"one_hot: classes {ids.min()} … {ids.max()}, not 0 … {n - 1}; enlarge num_classes")
+        raise ValueError(f"one_hot: classes {ids.min()} … {ids.max()} do not fit into 0 … {n - 1}; enlarge "
+                         f"num_classes, or fix what is negative")  # fmt: skip
     if n > 2**40:
         raise ValueError(f"one_hot: {n} classes fit into no memory; give fewer")
     hot = (ids[..., None] == np.arange(n)).astype(np.int64)

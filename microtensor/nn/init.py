@@ -72,7 +72,8 @@ def trunc_normal_(
     Source: PyTorch's init.trunc_normal_. Differs: the distribution is the same, the method another.
     """
     if not (0 < std < math.inf and a < b and math.isfinite(mean)):
-        raise ValueError(f"trunc_normal_: std is {std}, mean {mean}, a {a}, b {b}; make std > 0, a < b")
+        raise ValueError(f"trunc_normal_: std is {std}, mean {mean}, a {a}, b {b}; make std more than 0 and "
+                         f"a less than b")  # fmt: skip
     rng = as_rng("trunc_normal_", generator)
     if a <= mean <= b and b - a >= std:  # every third draw falls inside, at least
         values = rng.normal(mean, std, tensor.shape)

@@ -79,10 +79,8 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         tables = self.__dict__
         if "_parameters" not in tables:
-            raise AttributeError(
-                f"{type(self).__name__}: cannot set {name!r} before the module exists; call "
-                "super().__init__() first"
-            )
+            raise AttributeError(f"{type(self).__name__}: cannot set {name!r} before the module exists; call "
+                                 f"super().__init__() first")  # fmt: skip
         if isinstance(value, Parameter):
             self._move(name, self._parameters, value)
         elif isinstance(value, Module):
@@ -142,7 +140,8 @@ class Module:
         if not isinstance(name, str) or not name or "." in name:
             raise KeyError(f"{who}: the name is {name!r}; give a string without a dot")
         if name not in table and hasattr(self, name):
-            raise KeyError(f"{who}: {type(self).__name__} has {name!r} already; choose another, or del it")
+            raise KeyError(f"{who}: {type(self).__name__} has {name!r} already; choose another name, or del "
+                           f"it first")  # fmt: skip
         if item is not None and not isinstance(item, kind):
             raise TypeError(f"{who}: {name} is {type(item).__name__}; make it a {kind.__name__} or None")
         self._move(name, table, item)
