@@ -132,10 +132,8 @@ def as_array(data: Any, dtype: DType | None = None, who: str = "tensor") -> np.n
         long = float64 if array.dtype.itemsize > 8 else float32
         wider = {"f": long, "i": int64, "u": int64}.get(array.dtype.kind)
         if wider is None or (array.dtype.kind == "u" and array.dtype.itemsize == 8):
-            raise TypeError(
-                f"{who}: cannot hold {array.dtype}; convert it first to one of "
-                f"{', '.join(str(d) for d in KNOWN)}"
-            )
+            known = ", ".join(map(str, KNOWN))
+            raise TypeError(f"{who}: cannot hold {array.dtype}; convert it first to one of {known}")
         array = cast(array, wider)
     return array
 

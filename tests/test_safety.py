@@ -833,16 +833,40 @@ def test_numbers_where_truth_is_meant_are_refused_with_the_one_cure(wrong, text)
         wrong()
 
 
-def test_a_product_that_a_transposition_would_mend_says_so():
-    q = k = mt.ones(2, 4, 10, 16)
-    with pytest.raises(
-        ValueError, match=r"^matmul: .* \(10\), as \(2, 4, 16, 10\) of the second's \.mT would$"
-    ):
-        q @ k
-    with pytest.raises(
-        ValueError, match=r"second last of the second \(4\)$"
-    ):  # nor would the leading axes fit
-        q @ k.transpose(1, 2)
+@pytest.mark.parametrize(
+    ("product", "said"),
+    [
+        (lambda q: q @ q, r"\(10\), as \(2, 4, 16, 10\) of the second's \.mT would"),
+        (lambda q: q[0] @ q, r"\(10\), as \(2, 4, 16, 10\) of the second's \.mT would"),
+        (lambda q: q @ q.T, r"\(4\), as \(2, 4, 16, 10\) of the second's \.mT instead of \.T would"),
+        (lambda q: q[0] @ q[0].T, r"\(10\), as \(4, 16, 10\) of the second's \.mT instead of \.T would"),
+        (  # what is added up over is equal by chance
+            lambda q: q[..., :4] @ q[..., :4].T,
+            r"axes \(2, 4\) and \(4, 10\) before the last two must be equal or 1, from the right, "
+            r"as \(2, 4, 4, 10\) of the second's \.mT instead of \.T would",
+        ),
+        (
+            lambda q: (q @ q.mT) @ q.transpose(1, 2),
+            r"\(4\), as \(2, 4, 10, 16\) of the second's \.transpose\(-3, -2\) would",
+        ),
+        (
+            lambda q: q @ q.mT[:, :3],
+            r"axes \(2, 4\) and \(2, 3\) before the last two must be .* from the right",
+        ),
+        (
+            lambda q: q.long() @ q.long().mT[:, :3],
+            r"axes \(2, 4\) and \(2, 3\) before the last two must be .* from the right",
+        ),
+        (lambda q: q @ q.transpose(1, 2), r"second last of the second \(4\)"),  # nothing turned would fit
+        (lambda q: mt.bmm(q[0], q[0]), r"^bmm: .* as \(4, 16, 10\) of the second's \.mT would"),
+        (lambda q: mt.mm(q[0, 0], q[0, 0]), r"^mm: .* as \(16, 10\) of the second's \.mT would"),
+        (lambda q: mt.mm(q, q.mT), r"^mm: takes \(M, K\) and \(K, N\), not .*; use matmul"),
+        (lambda q: mt.bmm(q[0], q[0, :1].mT), r"^bmm: takes .*, not .*; use matmul"),
+    ],
+)
+def test_a_product_that_a_transposition_would_mend_says_so(product, said):
+    with pytest.raises(ValueError, match=f"{said}$"):
+        product(mt.ones(2, 4, 10, 16))
 
 
 def test_a_projection_of_heads_that_are_not_joined_says_how_to_join_them():

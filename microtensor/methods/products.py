@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
-@by_any_spelling("mv")
+@by_any_spelling("mm bmm mv addmm baddbmm")
 class Products:
     """matmul, mm, bmm, mv, dot, outer of a tensor, as methods."""
 
@@ -148,12 +148,10 @@ class Products:
 
 
 def _product(who: str, ndim: int, a: Any, b: Any) -> Tensor:
-    """A B of two matrices or two batches of them, refused in the name of who asked."""
+    """A B of two matrices or two batches of them; what fits into no product matmul refuses."""
     as_tensors(who, first=a, second=b)
-    if a.dtype != b.dtype:
-        raise TypeError(f"{who}: dtypes {a.dtype} and {b.dtype} differ; convert one with .to(dtype)")
-    if not a.ndim == b.ndim == ndim or (a.shape[:-2], a.shape[-1]) != (b.shape[:-2], b.shape[-2]):
+    product: Tensor = a.matmul(b)
+    if not a.ndim == b.ndim == ndim or a.shape[:-2] != b.shape[:-2]:
         form = "(M, K) and (K, N)" if ndim == 2 else "(B, M, K) and (B, K, N)"
         raise ValueError(f"{who}: takes {form}, not {a.shape} and {b.shape}; use matmul")
-    product: Tensor = a.matmul(b)
     return product

@@ -23,16 +23,26 @@ def _product(a: Any, b: Any, add: Any = None) -> Any:
     if kind is not (other := b.dtype) and kind != other:
         raise TypeError(f"matmul: dtypes {a.dtype} and {b.dtype} differ; convert one with .to(dtype)")
     if a.shape[-1] != b.shape[-2]:
-        leads = a.shape[-3::-1][: b.ndim - 2] == b.shape[-3::-1][: a.ndim - 2]
-        fits = leads and a.shape[-1] == b.shape[-1]
-        transposed = f", as {b.mT.shape} of the second's .mT would" if fits else ""
-        raise ValueError(
-            f"matmul: shapes {a.shape} and {b.shape} do not fit; the last axis of the first ({a.shape[-1]}) "
-            f"must equal the second last of the second ({b.shape[-2]}){transposed}"
-        )
+        raise ValueError("the axes that are added up over differ")
     if kind.kind == "f":
         return kernels.matmul(a, b, add)
     return np.matmul(a, b) if add is None else np.matmul(a, b) + add
+
+
+def _misfit(a: Any, b: Any) -> ValueError:
+    """What a product asks of two shapes, and which other way to transpose the second would give it."""
+    K, L, cure = a.shape[-1], b.shape[-2], ""
+    rule = f"the last axis of the first ({K}) must equal the second last of the second ({L})"
+    if K == L:
+        rule = (
+            f"axes {a.shape[:-2]} and {b.shape[:-2]} before the last two must be equal or 1, from the right"
+        )
+    ways = {".mT": b.mT, ".mT instead of .T": b.T.mT, ".transpose(-3, -2)": b.swapaxes(-min(b.ndim, 3), -2)}
+    for how, c in ways.items():
+        leads = a.shape[-3::-1][: c.ndim - 2] == c.shape[-3::-1][: a.ndim - 2]
+        if leads and c.shape[-2] == K:
+            cure = cure or f", as {c.shape} of the second's {how} would"
+    return ValueError(f"matmul: shapes {a.shape} and {b.shape} do not fit; {rule}{cure}")
 
 
 @op("matmul", broadcasts=True, promotes=None)
@@ -41,14 +51,15 @@ def matmul(a, b):
 
     A product with one matrix for all leading axes is one large product: (..., M, K) (K, N) = (…·M, K) (K, N).
     """
-    return _product(a, b)
+    try:
+        return _product(a, b)
+    except ValueError as error:
+        raise _misfit(a, b) from error
 
 
 @matmul.vjp
 def matmul_vjp(g, a, b):
-    if b.ndim == 2:
-        return lambda: matmul(g, b.mT), lambda: matmul(rows(a).mT, rows(g))
-    return lambda: matmul(g, b.mT), lambda: matmul(a.mT, g)
+    return lambda: matmul(g, b.mT), lambda: matmul(rows(a).mT, rows(g)) if b.ndim == 2 else matmul(a.mT, g)
 
 
 @matmul.samples

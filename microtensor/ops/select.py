@@ -157,15 +157,8 @@ def remainder_vjp(g, a, b):
 
 def _flag(name: str, ufunc: Any, label: str) -> Any:
     """A comparison or test: its result is boolean, or a step function, and passes no gradient on."""
-
-    def forward(a, b):
-        return ufunc(a, b)
-
-    def forward_one(x):
-        return ufunc(x)
-
     two = getattr(ufunc, "nin", 1) == 2
-    chosen = forward if two else forward_one
+    chosen: Any = (lambda a, b: ufunc(a, b)) if two else lambda x: ufunc(x)
     chosen.__doc__ = f"{f'a {label} b' if two else f'{label} x'}, element by element; passes no gradient on."
     return op(name, label=label, broadcasts=two, differentiable=False)(chosen)
 
