@@ -286,9 +286,8 @@ def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
 
     def declare(forward: Callable[..., Any]) -> Op:
         if name in registry and registry[name].__module__ != forward.__module__:
-            raise ValueError(
-                f"op: {name!r} is declared already in {registry[name].__module__}; choose another name"
-            )
+            where = registry[name].__module__
+            raise ValueError(f"op: {name!r} is declared already in {where}; choose another name")
         registry[name] = made = Op(forward, name, **options)
         return made
 
@@ -309,11 +308,9 @@ def refresh(view: Any) -> None:
         view.base = None
     elif base.grad_fn is not entry and mode.grad:
         if view.grad_fn is None and entry is not None:
-            raise RuntimeError(
-                f"view: one of shape {view.shape}, taken under no_grad of a tensor changed in place since at "
-                f"{line_of(base.version[1])}: does a gradient flow through it? take it while recording, or "
-                f"detach() it"
-            )
+            raise RuntimeError(f"view: one of shape {view.shape}, taken under no_grad of a tensor changed in "
+                               f"place since at {line_of(base.version[1])}: does a gradient flow through it? "
+                               f"take it while recording, or detach() it")  # fmt: skip
         flat = registry["reshape"](base, shape=(-1,))
         now = registry["getitem"](flat, index=memory.places(view.array, base.array))
         adopt(view, now)

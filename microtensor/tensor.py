@@ -87,15 +87,11 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         Source: torch.Tensor.requires_grad_.
         """
         if requires_grad and not dtypes.floating(self.dtype):
-            raise RuntimeError(
-                f"requires_grad_: a tensor of shape {self.shape} is {self.dtype} and cannot have a gradient; "
-                "make it floating with .float()"
-            )
+            raise RuntimeError(f"requires_grad_: a tensor of shape {self.shape} is {self.dtype} and cannot "
+                               f"have a gradient; make it floating with .float()")  # fmt: skip
         if self.grad_fn is not None and not requires_grad:
-            raise RuntimeError(
-                f"requires_grad_: this tensor was made by {self.grad_fn!r} and must pass gradients on; "
-                f"use detach() for a tensor without a gradient"
-            )
+            raise RuntimeError(f"requires_grad_: this tensor was made by {self.grad_fn!r} and must pass "
+                               f"gradients on; use detach() for a tensor without a gradient")  # fmt: skip
         self._requires_grad = bool(requires_grad)
         return self
 
@@ -190,9 +186,8 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         Source: torch.Tensor.numpy.
         """
         if self._requires_grad and not force:
-            raise RuntimeError(
-                f"numpy: a {self.shape} tensor requires a gradient, which is lost there; use detach().numpy()"
-            )
+            raise RuntimeError(f"numpy: a {self.shape} tensor requires a gradient, which is lost there; use "
+                               f"detach().numpy()")  # fmt: skip
         return self.array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -237,7 +232,8 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
 
     def __bool__(self) -> builtins.bool:
         if self.array.size != 1:
-            raise RuntimeError(f"bool: the truth of a {self.shape} tensor is ambiguous; use any() or all()")
+            raise RuntimeError(f"bool: the truth of a {self.shape} tensor is ambiguous; use ~, & and | for "
+                               f"not, and, or of each element, any() or all() for all at once")  # fmt: skip
         return builtins.bool(self.array.item())
 
     def __float__(self) -> builtins.float:

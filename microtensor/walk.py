@@ -20,13 +20,16 @@ from microtensor.dtypes import NARROW
 from microtensor.engine import Entry
 from microtensor.mode import mode
 from microtensor.pieces import Pieces
-from microtensor.place import last_change, line_of
+from microtensor.place import clock, last_change, line_of
 
 __all__ = ["unbroadcast", "walk"]
 
-AGAIN = "call it once, on the sum of losses; or detach() what one step hands to the next; or run the forward "
-AGAIN += "again before each; or, where nothing changes in between, give the first call retain_graph=True "
-AGAIN += "(create_graph=True if its gradient is differentiated again)"
+AGAIN: tuple[str, ...] = "call it once, on the sum of losses", "detach() what one step hands to the next"
+AGAIN += ("run the forward again before each",)
+KEEP = "; or, where nothing changes in between, give the first call retain_graph=True (create_graph=True if "
+KEEP += "its gradient is differentiated again)"
+LATE = "make the change after backward()"
+last_walk = [-1]  # when the last one ended
 
 
 class _Arrivals(dict[Any, list[Any]]):
@@ -144,7 +147,7 @@ def walk(
                     entry.saved = None
             arrivals.settle(arrivals, found, retained)
     finally:
-        mode.grad = recording
+        mode.grad, last_walk[0] = recording, next(clock)
     return [(node, g, ours) for node, (g, ours) in found.items()]
 
 
@@ -179,28 +182,43 @@ def _sum_over_steps(roots: Sequence[tuple[Any, Any]], freed: Entry) -> Entry | N
     return newest if any(k and max(k) == at for k in kept) and any(k and min(k) > at for k in kept) else None
 
 
+def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
+    """What helps where something is freed, the likeliest first.
+
+    Where all is, another forward; where its line has made more since the last walk, as the next step does,
+    detach(); else a part is in common, which one backward serves.
+    """
+    if (total := _sum_over_steps(roots, freed)) is not None:
+        return f"call it on the new loss alone, not on the sum at {total.line}; add up loss.item()"
+    kept = [e for e in _below(dict(roots), -1) if e.op.keeps_arrays]
+    new = [e for e in kept if e.index > freed.index or e.saved is not None]
+    handed = freed.place in [e.place for e in new] and min(e.index for e in new) > last_walk[0]
+    first = 1 if handed else 0 if new else 2
+    return "; or ".join((*AGAIN[first:], *AGAIN[:first])) + KEEP
+
+
 def _check_entry(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
     if entry.saved is None:
-        total, cure = _sum_over_steps(roots, entry), AGAIN
-        if total is not None:
-            cure = f"call it on the new loss alone, not on the sum at {total.line}; add up loss.item()"
-        raise RuntimeError(
-            f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept for its "
-            f"gradient was freed by an earlier backward or grad; {cure}"
-        )
+        raise RuntimeError(f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept "
+                           f"for its gradient was freed by an earlier backward or grad; "
+                           f"{_again(roots, entry)}")  # fmt: skip
     checks = iter(entry.checks)
     for version in checks:
         if version[0] != (then := next(checks)):
             count, place, who = version
-            cure = "compute a new tensor there, as in x = x * 2 for x *= 2, or change a clone() of it"
+            how = "stack(rows) or masked_fill() for x[i] = …" if who == "setitem" else "x = x * 2 for x *= 2"
+            cures = f"compute a new tensor there, as in {how}", "change a clone() of it", LATE
             leaves = [x.version for x in entry.inputs if isinstance(x, engine.Tensor)]
             if version in leaves or who.endswith((".step", ".data = …")):  # what trains shall change in place
-                cure = f"run the forward again after each {who}, detach() what one step hands to the next"
-            raise RuntimeError(
-                f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
-                f"{_checked(entry, version)}, which was changed in place by {who} at {line_of(place)} "
-                f"(version {count}, recorded at {then}); {cure}, or make the change after backward()"
-            )
+                again = f"run the forward again after each {who}"
+                newer = max(getattr(node, "index", 0) for node, _ in roots) > last_change[0]
+                cures = (AGAIN[1], again, LATE) if newer else (again, AGAIN[1], LATE)
+                if entry.index > last_walk[0]:  # there was no backward() yet that the change could be after
+                    cures = LATE, again, AGAIN[1]
+            raise RuntimeError(f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
+                               f"{_checked(entry, version)}, which was changed in place by {who} at "
+                               f"{line_of(place)} (version {count}, recorded at {then}); "
+                               + ", or ".join(cures))  # fmt: skip
 
 
 def _checked(entry: Entry, version: list[Any]) -> str:
@@ -232,10 +250,9 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
     except Exception as error:
         error.add_note(f"in the backward of {entry!r}")
         if create_graph or isinstance(error, AttributeError | TypeError) or "truth value" in str(error):
-            error.add_note(
-                "its VJP is called on arrays, and on tensors to be differentiated: write it in operators and "
-                "functions of ops (microtensor.ops.where for np.where), without numpy() and detach()"
-            )
+            error.add_note("its VJP is called on arrays, and on tensors to be differentiated: write it in "
+                           "operators and functions of ops (microtensor.ops.where for np.where), without "
+                           "numpy() and detach()")  # fmt: skip
         raise
     if not isinstance(gradients, tuple) or len(gradients) != len(entry.inputs):
         raise TypeError(f"{op.name}.vjp: must return a tuple of {len(entry.inputs)} gradients, one an input")
@@ -266,10 +283,9 @@ def _through_composite(entry: Entry, g: Any) -> list[Any]:
     """
     assert entry.saved is not None
     if entry.op.composite_function is None:
-        raise RuntimeError(
-            f"backward: {entry!r} has residuals and no definition in simpler ops, so that it can be "
-            f"differentiated only once; give it one with @{entry.op.__name__}.composite"
-        )
+        raise RuntimeError(f"backward: {entry!r} has residuals and no definition in simpler ops, so that it "
+                           f"can be differentiated only once; give it one with @{entry.op.__name__}"
+                           f".composite")  # fmt: skip
     kept = {i: s for (kind, i), s in zip(entry.op.plan, entry.saved, strict=True) if kind == engine.INPUT}
     inputs = []
     for i, node in enumerate(entry.inputs):
@@ -291,18 +307,15 @@ def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
     ours = False
     if g.shape != node.shape:
         if not (entry.op.broadcasts and _broadcasts_to(node.shape, g.shape)):
-            raise RuntimeError(
-                f"{entry.op.name}.vjp: gave a gradient of shape {g.shape} for an input of shape "
-                f"{node.shape}; make them equal, or declare the op with broadcasts=True if its inputs "
-                "broadcast"
-            )
+            raise RuntimeError(f"{entry.op.name}.vjp: gave a gradient of shape {g.shape} for an input of "
+                               f"shape {node.shape}; make them equal, or declare the op with broadcasts=True "
+                               f"if its inputs broadcast")  # fmt: skip
         ours = isinstance(g, np.ndarray)
         g = unbroadcast(g, node.shape)
         g = np.asarray(g) if ours else g  # NumPy turns 0-d sums into scalars
     if g.dtype != node.dtype:
-        raise RuntimeError(
-            f"{entry.op.name}.vjp: gave a {g.dtype} gradient for a {node.dtype} input; {NARROW}"
-        )
+        who = f"{entry.op.name}.vjp"
+        raise RuntimeError(f"{who}: gave a {g.dtype} gradient for a {node.dtype} input; {NARROW}")
     return g, ours
 
 

@@ -682,9 +682,9 @@ def test_an_overwritten_value_is_named_with_what_changed_it_and_the_line(change)
         CHANGES[change](x)
     line = CHANGES[change].__code__.co_firstlineno
     where = rf"changed in place by {re.escape(change)} at .*_safety.py:{line} \(version"
+    again = f"run the forward again after each {change}, or "
     with pytest.raises(
-        RuntimeError,
-        match=rf"{where}.*; run the forward again after each {change}, detach\(\) what one step hands",
+        RuntimeError, match=rf"{where}.*; make the change after backward\(\), or {again}detach\(\)"
     ):
         y.backward()
 
@@ -693,11 +693,45 @@ def test_an_overwritten_value_is_named_with_what_changed_it_and_the_line(change)
 def test_a_forward_outside_the_loop_is_named_with_the_step_that_needs_it_again(layer):
     w, x = leaf(np.ones((3, 2))), leaf(np.ones((4, 2)))
     optimizer, loss = mt.optim.SGD([w], lr=0.1), layer(x, w).square().sum()
-    said = r"by SGD.step at .*; run the forward again after each SGD.step, detach\(\) what .*, or make"
-    loss.backward(retain_graph=True)
-    optimizer.step()
-    with pytest.raises(RuntimeError, match=said):
+    said = r"by SGD.step at .*; run the forward again after each SGD.step, or detach\(\) what .*, or make"
+
+    def step():
         loss.backward(retain_graph=True)
+        optimizer.step()
+
+    step()
+    with pytest.raises(RuntimeError, match=said):
+        step()
+
+
+def test_rows_written_into_what_backward_needs_are_to_be_stacked():
+    cell, rows = nn.Linear(2, 2), mt.zeros(3, 2)
+    for t in (1, 2):
+        rows[t] = cell(rows[t - 1])
+    said = (
+        r"by setitem at .*; compute a new tensor there, as in stack\(rows\) or masked_fill\(\) for x\[i\] = "
+    )
+    with pytest.raises(RuntimeError, match=said):
+        rows.sum().backward()
+
+
+@pytest.mark.parametrize("by", ["SGD.step", "sub_"])
+def test_a_state_whose_tape_is_kept_over_a_step_is_to_be_detached_first(by):
+    cell, h = nn.Linear(2, 2), mt.ones(1, 2)
+    optimizer = mt.optim.SGD(cell.parameters(), lr=0.1)
+
+    def step(h):
+        h = cell(h).tanh()
+        h.square().sum().backward(retain_graph=True)
+        with mt.no_grad():
+            optimizer.step() if by == "SGD.step" else cell.weight.sub_(0.1)
+        return h
+
+    h = step(h)
+    with pytest.raises(
+        RuntimeError, match=rf"by {by} at .*; detach\(\) what one step hands to the next, or run"
+    ):
+        step(h)
 
 
 def test_a_loss_added_to_older_ones_is_told_from_a_second_backward_and_from_a_part_in_common():
@@ -712,12 +746,70 @@ def test_a_loss_added_to_older_ones_is_told_from_a_second_backward_and_from_a_pa
     for loss, said in [
         (older + (w**3).mean(), added),
         (((w**3).mean() + older) / 2, added),
-        (both, again),
+        (both, r"or grad; run the forward again before each; or call it once, on the sum of losses; or"),
         (shared + (trunk**4).sum(), again),  # on the new loss alone it would fail
         ((part**3).sum() + w.exp().sum(), again),
     ]:
         with pytest.raises(RuntimeError, match=said):
             loss.backward()
+
+
+def _hidden(net, losses):
+    h = mt.zeros(2, 3)
+    while True:
+        h = net(h).tanh()
+        yield h.square().mean()
+
+
+def _mean(net, losses):
+    mean = mt.zeros(3)
+    while True:
+        y = net(mt.ones(2, 3))
+        mean = 0.9 * mean + 0.1 * y.mean(0)
+        yield (y - mean).square().mean()
+
+
+def _all(net, losses):
+    while True:
+        losses.append(net(mt.ones(2, 3)).square().mean())
+        yield mt.stack(losses).mean()
+
+
+def _part_in_common(net, losses):
+    part, heads = net(mt.ones(2, 3)).tanh(), [nn.Linear(3, 1), nn.Linear(3, 1)]
+    for head in heads:
+        yield head(part).square().mean()
+
+
+def _two_of_one_line(net, losses):
+    """Made by one line before the first backward: detach() would lose a part of the gradient."""
+    a, b = (net(x).tanh() for x in (mt.ones(2, 3), mt.zeros(2, 3)))
+    yield from [a.square().mean(), (a * b).mean()]
+
+
+def _outside(net, losses):
+    loss = net(mt.ones(2, 3)).square().mean()
+    yield from [loss, loss]
+
+
+@pytest.mark.parametrize(
+    ("losses", "first"),
+    [
+        (_hidden, r"detach\(\) what one step hands to the next"),
+        (_mean, r"detach\(\) what one step hands to the next"),
+        (_all, r"detach\(\) what one step hands to the next"),
+        (_part_in_common, "call it once, on the sum of losses"),
+        (_two_of_one_line, "call it once, on the sum of losses"),
+        (_outside, "run the forward again before each"),
+    ],
+)
+def test_the_first_cure_of_what_was_freed_is_that_of_the_program(losses, first):
+    made = losses(nn.Linear(3, 3), [])
+    next(made).backward()
+    with pytest.raises(
+        RuntimeError, match=rf"or grad; {first}; or .*; or, where nothing .* retain_graph=True"
+    ):
+        [loss.backward() for loss in made]
 
 
 def test_what_one_step_hands_to_the_next_is_named_as_a_cure():
@@ -748,7 +840,9 @@ def test_reading_the_gradient_of_an_inner_tensor_says_why_it_is_none():
     h = x * 2.0
     h.sum().backward()
     with pytest.warns(
-        UserWarning, match=r"^grad: a tensor of shape \(2,\) that <mul .*; call retain_grad\(\)"
+        UserWarning,
+        match=r"^grad: a tensor of shape \(2,\) that <mul .*; a parameter .* leaf: .*detach\(\)\."
+        r"requires_grad_.* under no_grad\(\), w -= … for w = w - …; of another tensor call retain_grad\(\)",
     ) as said:
         assert h.grad is None
     assert said[0].filename == __file__
@@ -833,6 +927,21 @@ def test_numbers_where_truth_is_meant_are_refused_with_the_one_cure(wrong, text)
         wrong()
 
 
+def test_not_of_a_mask_and_numbers_as_an_index_are_told_their_boolean():
+    with pytest.raises(
+        RuntimeError, match=r"^bool: .*; use ~, & and \| for not, and, or .*any\(\) or all\(\)"
+    ):
+        ones.masked_fill(not ones, 0.0)
+    said = r"^index: float32 cannot index; .*mask\.bool\(\) of zeros and ones.*x\.long\(\) of positions"
+    for x in (
+        lambda: ones[:, ones[0]],
+        lambda: ones[ones.numpy()],
+        lambda: mt.zeros(3, 3).__setitem__(ones, 1.0),
+    ):
+        with pytest.raises(IndexError, match=said):
+            x()
+
+
 @pytest.mark.parametrize(
     ("product", "said"),
     [
@@ -896,6 +1005,8 @@ def test_attention_says_which_of_its_arguments_are_not_split_and_which_are_not_t
         ValueError, match=r"if 5 is the length, give query, key and value \.transpose\(-3, -2\)$"
     ):
         F.scaled_dot_product_attention(swapped, swapped, swapped, mask)
+    with pytest.raises(ValueError, match=r"if it is \(B, S\), of the keys, give attn_mask\[:, None, None\]$"):
+        F.scaled_dot_product_attention(heads, heads, heads, mt.ones(2, 5).bool())
     with pytest.raises(ValueError, match=r"from the right, cut its axes to those or make them 1$"):
         F.scaled_dot_product_attention(heads, heads, heads, mt.ones(8, 8).bool())
 

@@ -151,7 +151,8 @@ def _index_part(part: Any) -> Any:
         part = np.asarray(part, dtype=None if part or part is False else np.int64)  # [] holds integers
     if not isinstance(part, np.ndarray) or part.dtype.kind not in "iub":
         kind = getattr(part, "dtype", type(part).__name__)
-        raise IndexError(f"index: {kind} cannot index; use integers, slices or booleans")
+        raise IndexError(f"index: {kind} cannot index; use booleans (mask.bool() of zeros and ones), "
+                         f"integers (x.long() of positions) or slices")  # fmt: skip
     return part
 
 

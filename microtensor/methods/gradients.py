@@ -28,10 +28,10 @@ class Gradients:
         Source: torch.Tensor.grad
         """
         if self._grad is None and self.grad_fn is not None and not self.retains_grad:
-            warn(
-                f"grad: a tensor of shape {self.shape} that {self.grad_fn!r} made keeps no gradient, so that "
-                f"this is None; call retain_grad() on it before backward(), or read .grad of a leaf"
-            )
+            warn(f"grad: a tensor of shape {self.shape} that {self.grad_fn!r} made keeps no gradient, so "
+                 f"that this is None; a parameter is to stay a leaf: make it by detach().requires_grad_(), "
+                 f"and update it in place under no_grad(), w -= … for w = w - …; of another tensor call "
+                 f"retain_grad() before backward()")  # fmt: skip
         found: Tensor | None = self._grad
         return found
 
