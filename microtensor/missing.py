@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 __all__ = ["MissingNameError", "explain_missing"]
 
 ROOMS = ("microtensor", "Tensor", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "data", "autograd")
+# of the package above this one, which is not looked into
+MODELS = ["MultiHeadAttention", "Transformer", "Encoder", "EncoderLayer", "Decoder", "DecoderLayer"]
+MODELS += ["PositionalEncoding", "GPT"]
 
 
 class MissingNameError(AttributeError):
@@ -23,6 +26,7 @@ class MissingNameError(AttributeError):
 
         own = {name.lower(): name for name in _names(self.room)}
         others = {room: {n.lower(): n for n in _names(room)} for room in ROOMS if room != self.room}
+        others["models"] = {f"{before}{n}".lower(): n for n in MODELS for before in ("", "Transformer")}
         wanted = str(self.name).lower()
         found = [own[name] for name in get_close_matches(wanted, own, cutoff=0.7)]
         found += [f"{room}.{names[wanted]}" for room, names in others.items() if wanted in names]

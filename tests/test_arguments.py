@@ -18,7 +18,7 @@ import pytest
 
 import microtensor as mt
 import models
-from microtensor import Tensor, dtypes, functions, nn
+from microtensor import Tensor, dtypes, functions, missing, nn
 from microtensor.nn import functional as F
 from microtensor.nn.utils import clip_grad_norm_
 
@@ -210,6 +210,13 @@ MISSING: dict[str, Callable[[], Any]] = {
     "nn.functional: there is no ReLU here; did you mean relu or gelu or microtensor.relu or ": (
         lambda: mt.nn.functional.ReLU
     ),
+    "nn: there is no MultiheadAttention here; did you mean models.MultiHeadAttention?": (
+        lambda: mt.nn.MultiheadAttention
+    ),
+    "nn: there is no Transformer here; did you mean models.Transformer?": lambda: mt.nn.Transformer,
+    "nn: there is no TransformerEncoderLayer here; did you mean models.EncoderLayer?": (
+        lambda: mt.nn.TransformerEncoderLayer
+    ),
     "optim: there is no adamw here; did you mean AdamW or Adam?": lambda: mt.optim.adamw,
     "data: there is no DataLoder here; did you mean DataLoader?": lambda: mt.data.DataLoder,
     "autograd: there is no grads here; did you mean grad?": lambda: mt.autograd.grads,
@@ -220,6 +227,10 @@ MISSING: dict[str, Callable[[], Any]] = {
 def test_a_name_that_is_missing_is_told_with_what_may_be_meant(words):
     with pytest.raises(AttributeError, match=f"^{re.escape(words)}"):
         MISSING[words]()
+
+
+def test_the_models_that_are_meant_are_there():
+    assert set(missing.MODELS) <= set(models.__all__)
 
 
 def test_a_slot_that_is_not_set_and_a_name_that_is_asked_for_are_missing_without_a_search(monkeypatch):
