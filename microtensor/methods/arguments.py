@@ -13,9 +13,9 @@ from microtensor import dtypes, engine
 from microtensor.random import Generator, default_generator
 
 __all__ = ["CPU", "Dim", "as_axes", "as_axis", "as_axis_of", "as_choice", "as_fill", "as_index"]
-__all__ += ["as_integer", "as_lengths", "as_mask", "as_number", "as_operand", "as_rng", "as_shape"]
+__all__ += ["as_integer", "as_lengths", "as_number", "as_operand", "as_rng", "as_shape"]
 __all__ += ["as_sizes", "as_spread", "as_tensors", "broadcast", "check_device", "device", "is_int"]
-__all__ += ["how_boolean", "refuse_empty"]
+__all__ += ["refuse_empty"]
 
 Dim = int | Sequence[int] | None
 _MOST = 2**63 - 1
@@ -154,23 +154,6 @@ def _index_part(part: Any) -> Any:
         raise IndexError(f"index: {kind} cannot index; use booleans (mask.bool() of zeros and ones), "
                          f"integers (x.long() of positions) or slices")  # fmt: skip
     return part
-
-
-def as_mask(who: str, mask: Any) -> Any:
-    """A boolean mask; numbers are refused, since 0/1 and 0/−∞ masks mean different things."""
-    if getattr(mask, "dtype", None) == np.bool_:
-        return mask
-    if not isinstance(mask, engine.Tensor):
-        raise TypeError(f"{who}: the mask is a {type(mask).__name__}; give a boolean tensor: ~mask is "
-                        f"one, `not mask` is none")  # fmt: skip
-    cure = how_boolean(mask, "mask == 0 is True at its zeros, mask != 0 elsewhere")
-    raise TypeError(f"{who}: the mask is {mask.dtype}, and must say True where something happens; {cure}")
-
-
-def how_boolean(mask: Any, cure: str) -> str:
-    """How to make numbers a mask, which is another way where they are ~ of zeros and ones: no 0 is left."""
-    turned = mask.dtype.kind != "f" and not np.isin(mask.array, (0, 1)).any()
-    return "turn it when it is boolean: ~mask.bool()" if turned else f"make it boolean: {cure}"
 
 
 def as_rng(who: str, generator: Generator | None) -> np.random.Generator:

@@ -13,13 +13,13 @@ from microtensor.methods.arguments import (
     as_choice,
     as_fill,
     as_integer,
-    as_mask,
     as_number,
     as_operand,
     as_tensors,
     broadcast,
 )
 from microtensor.methods.calling import by_any_spelling
+from microtensor.methods.masks import as_mask
 from microtensor.operators import operator
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from microtensor.methods.arguments import (
     as_fill,
     as_index,
     as_integer,
-    as_mask,
     as_number,
     as_operand,
     as_tensors,
     broadcast,
 )
 from microtensor.methods.calling import by_any_spelling
+from microtensor.methods.masks import as_mask
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor

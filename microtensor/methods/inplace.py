@@ -88,10 +88,9 @@ class InPlace:
         )  # else the leaf is a view, this one or what it shows
         if mode.grad and root.grad_fn is None and (root._requires_grad or not inner):
             shape = root.shape if inner else self.shape
-            raise RuntimeError(
-                f"{who}: a leaf tensor of shape {shape} that requires a gradient cannot be changed "
-                f"in place while recording; do it under no_grad(), as every update; else on a clone()"
-            )
+            raise RuntimeError(f"{who}: a leaf tensor of shape {shape} that requires a gradient cannot be "
+                               f"changed in place while recording; do it under no_grad(), as every update; "
+                               f"else on a clone()")  # fmt: skip
         if not self.array.flags.writeable:
             raise RuntimeError(
                 f"{who}: this tensor of shape {self.shape} shares read-only memory; change a clone()"
@@ -101,10 +100,8 @@ class InPlace:
     def _record_view(self: Any, who: str, root: Tensor, result: Tensor) -> None:
         """root ← root with `result` at the elements that this view shows, and the view from there again."""
         if memory.overlaps(self.array) or memory.overlaps(root.array):
-            raise RuntimeError(
-                f"{who}: cannot record a change of a view of shape {self.shape} with several elements at one "
-                f"place in memory; change a clone()"
-            )
+            raise RuntimeError(f"{who}: cannot record a change of a view of shape {self.shape} with several "
+                               f"elements at one place in memory; change a clone()")  # fmt: skip
         places = memory.places(self.array, root.array)
         changed = ops.setitem(root.reshape(-1), result, index=places).reshape(root.shape)
         # seen through the root, whose gradient one may ask for

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from microtensor.methods.arguments import how_boolean
+from microtensor.methods.masks import how_boolean
 from microtensor.mode import mode
 from microtensor.tensor import Tensor
 

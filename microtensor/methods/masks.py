@@ -1,0 +1,28 @@
+"""What may be a mask: booleans. Numbers are refused, and both of their readings named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from microtensor import engine
+
+__all__ = ["as_mask", "how_boolean"]
+
+
+def as_mask(who: str, mask: Any) -> Any:
+    """A boolean mask; numbers are refused, since 0/1 and 0/−∞ masks mean different things."""
+    if getattr(mask, "dtype", None) == np.bool_:
+        return mask
+    if not isinstance(mask, engine.Tensor):
+        raise TypeError(f"{who}: the mask is a {type(mask).__name__}; give a boolean tensor: ~mask is "
+                        f"one, `not mask` is none")  # fmt: skip
+    cure = how_boolean(mask, "mask == 0 is True at its zeros, mask != 0 elsewhere")
+    raise TypeError(f"{who}: the mask is {mask.dtype}, and must say True where something happens; {cure}")
+
+
+def how_boolean(mask: Any, cure: str) -> str:
+    """How to make numbers a mask, which is another way where they are ~ of zeros and ones: no 0 is left."""
+    turned = mask.dtype.kind != "f" and not np.isin(mask.array, (0, 1)).any()
+    return "turn it when it is boolean: ~mask.bool()" if turned else f"make it boolean: {cure}"
