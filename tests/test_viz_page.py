@@ -439,6 +439,12 @@ class Browser:
         moved.move_by_offset(1, 0)  # where the mouse is already, it would rest
         (moved.click() if click else moved).perform()
 
+    def hit(self, x: float, y: float) -> str:
+        """The id of what answers to a mouse at a place of the window."""
+        program = """const [x, y] = arguments;
+            return document.elementFromPoint(x, y).closest('.picture [role=button]')?.id ?? ''"""
+        return self.js(program, x, y).split("-", 2)[-1]
+
     def classes(self, word: str) -> set[str]:
         """Ids of what has the class, in the picture that is shown."""
         program = """const [shown, word] = arguments;
@@ -809,3 +815,15 @@ def test_motion_is_only_for_those_who_have_not_declined_it(browser: Browser) -> 
     assert browser.js(duration) == "0.12s"
     browser.open("layer", motion="reduce")
     assert browser.js(duration) == "0s"
+
+
+def test_a_node_answers_to_the_mouse_everywhere_between_its_cells(browser: Browser) -> None:
+    browser.open("layer")
+    id = "node-W_Q+b_Q"
+    box = browser.js("return arguments[0].getBoundingClientRect().toJSON()", browser.js(
+        """const found = document.querySelector(`.picture:not([hidden]) [id$="-${arguments[0]}"]`);
+        found.scrollIntoView({block: 'center'});
+        return found""", id))  # fmt: skip
+    steps = [(i / 40, j / 12) for i in range(1, 40) for j in range(1, 12)]
+    places = [(box["x"] + i * box["width"], box["y"] + j * box["height"]) for i, j in steps]
+    assert {browser.hit(x, y) for x, y in places} == {id}
