@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from crossings import in_corners
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -220,6 +221,16 @@ def test_a_token_without_a_name_gets_none(token: Any) -> None:
 def test_names_are_a_sequence_or_a_function() -> None:
     with pytest.raises(TypeError, match="beam_tree: tokens is 5; give a list of names, or a function"):
         viz.beam_tree(TREE, 5)  # type: ignore[arg-type]
+
+
+def test_the_legend_says_what_each_kind_of_box_is() -> None:
+    legend = viz.beam_tree(TREE, NAMES).dot.split("node [")[0]
+    assert "bold: found; grey: kept; dashed: not kept" in legend
+
+
+@pytest.mark.parametrize("direction", ["LR", "TB"])
+def test_no_text_touches_the_corner_of_its_box(direction: str) -> None:
+    assert in_corners(viz.beam_tree(TREE, NAMES, direction=direction).json) == []
 
 
 def test_the_legend_says_what_a_score_is() -> None:

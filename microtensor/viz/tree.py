@@ -15,7 +15,7 @@ __all__ = ["beam_tree"]
 
 LEGEND = (
     "first number: log p of the token; Σ: log P of the text so far; score: Σ / length penalty; "
-    "bold: found; dashed: not kept"
+    "bold: found; grey: kept; dashed: not kept"
 )
 
 
@@ -111,7 +111,7 @@ class _Tree:
         )
         yield (
             f'  node [shape=box, style="rounded,filled", fontname="{style.FONT}", fontsize={style.BIG}, '
-            f'fontcolor="{theme.text}", margin="0.08,0.035", height=0.28, width=0.3];'
+            f'fontcolor="{theme.text}", margin="0.12,0.07", height=0.28, width=0.3];'
         )
         yield "  edge [arrowsize=0.6];"
         yield f'  start [id="node-start", label="start", color="{stroke}", fillcolor="{fill}"];'

@@ -1,0 +1,100 @@
+"""Where arrows and their labels meet what they should keep clear of, told from Graphviz's JSON layout.
+
+Stricter than `check_layout`, and so held by some levels only: a frame that arrows must cross is none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from check_layout import Rect, texts
+
+T = np.linspace(0, 1, 40)[:, None]
+LONGEST = 14.0  # points that an arrow may run along a border which it crosses
+
+
+def on_frames(graph: Any) -> list[str]:
+    """Labels across the border of a frame; arrows along it, out of it and back, through its corner."""
+    return [fault for edge in _arrows(graph) for frame in _frames(graph) for fault in _meets(edge, frame)]
+
+
+def struck_labels(graph: Any) -> list[str]:
+    """Labels of arrows that another arrow runs through."""
+    labels = [(e, rect) for e in _arrows(graph) for text, rect in texts(e) if text.strip()]
+    return [
+        f"{edge['id']} strikes the label of {other['id']}"
+        for edge in _arrows(graph)
+        for other, rect in labels
+        if edge is not other and any(rect.holds(x, y, 1.0) for x, y in _points(edge))
+    ]
+
+
+def through_own_tail(graph: Any) -> list[str]:
+    """Arrows that have left the box in which they begin, and run through it again."""
+    found = []
+    for edge in _arrows(graph):
+        x, y, wide, high = _box(graph["objects"][edge["tail"]])
+        inside = (np.abs(_points(edge) - (x, y)) < (wide + 0.5, high + 0.5)).all(1)
+        inside = inside[:: 1 if inside[0] or not inside[-1] else -1]
+        if inside[np.argmin(inside) :].any():
+            found.append(f"{edge['id']} runs back through its tail")
+    return found
+
+
+def in_corners(graph: Any) -> list[str]:
+    """Texts that touch the rounded corner of their box: of 12 points in Graphviz, or a third of a side."""
+    found = []
+    for node in (o for o in graph["objects"] if "pos" in o and "rounded" in o.get("style", "")):
+        x, y, wide, high = _box(node)
+        radius = min(12.0, 2 * min(wide, high) / 3)
+        for text, rect in texts(node):
+            sides = max(x - rect.left, rect.right - x), max(y - rect.bottom, rect.top - y)
+            beyond = np.maximum(np.subtract(sides, (wide - radius, high - radius)), 0)
+            if np.hypot(*beyond) > radius - float(node.get("penwidth", 1)):
+                found.append(f"{node['name']}: {text}")
+    return found
+
+
+def _arrows(graph: Any) -> Iterator[Any]:
+    return (edge for edge in graph["edges"] if edge.get("style") != "invis")
+
+
+def _frames(graph: Any) -> Iterator[Any]:
+    return (o for o in graph["objects"] if o["name"].startswith("cluster"))
+
+
+def _box(node: Any) -> tuple[float, ...]:
+    """Its middle, and half its sides."""
+    return *map(float, node["pos"].split(",")), 36 * float(node["width"]), 36 * float(node["height"])
+
+
+def _points(edge: Any) -> Any:
+    """Points along an arrow's Bézier curves."""
+    found = []
+    for part in edge["pos"].split(";"):
+        control = np.array([p.split(",") for p in part.split() if p[0] not in "es"], float)
+        for a, b, c, d in (control[i : i + 4] for i in range(0, len(control) - 3, 3)):
+            found.append((1 - T) ** 3 * a + 3 * (1 - T) ** 2 * T * b + 3 * (1 - T) * T**2 * c + T**3 * d)
+    return np.concatenate(found)
+
+
+def _meets(edge: Any, frame: Any) -> Iterator[str]:
+    rect = Rect(*map(float, frame["bb"].split(",")))
+    name, inside = (
+        f"{edge['id']} and {frame['name']}",
+        [edge[end] in frame["nodes"] for end in ("tail", "head")],
+    )
+    for _, label in texts(edge):
+        if label.overlaps(rect, 0.0) and not label.inside(rect):
+            yield f"{name}: label on the border"
+    x, y = _points(edge).T
+    outside = np.max([rect.left - x, x - rect.right, rect.bottom - y, y - rect.top], 0)
+    if all(inside) and outside.max() > 0.6:
+        yield f"{name}: out and back"
+    if not any(inside) and outside.min() < -0.6:
+        yield f"{name}: through"
+    along = np.hypot(np.diff(x), np.diff(y))[np.abs(outside[1:]) < 1.5].sum()
+    if along > LONGEST:
+        yield f"{name}: {along:.0f} points along the border"
