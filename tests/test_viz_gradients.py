@@ -617,8 +617,21 @@ def test_words_of_the_legend_use_the_names_that_are_drawn(x: mt.Tensor, names: s
 
 def test_a_legend_says_which_part_of_a_weight_a_head_has(x: mt.Tensor) -> None:
     layer = MultiHeadAttention(16, 2)
-    assert "W_1^Q: columns of W^Q for head 1" in legend_of(viz.draw(layer, x, level="heads"))
-    assert "columns of W" not in legend_of(viz.draw(layer, x))
+    legend = legend_of(viz.draw(layer, x, level="heads"))
+    assert "W_1^Q: columns of W^Q for head 1" in legend
+    assert "b_Q,1: entries of b_Q for head 1" in legend
+    legend = legend_of(viz.draw(MultiHeadAttention(16, 2, bias=False), x, level="heads"))
+    assert "W_1^Q: columns of W^Q for head 1" in legend
+    assert "entries of" not in legend
+    assert "for head 1" not in legend_of(viz.draw(layer, x))
+
+
+def test_a_legend_says_what_fused_means_and_the_sign_of_a_product(x: mt.Tensor, g: mt.Tensor) -> None:
+    layer = MultiHeadAttention(16, 2)
+    for level, fused, product in [("ops", True, False), ("tape", False, True), ("equations", False, False)]:
+        legend = legend_of(viz.draw(layer, x, level=level, need_weights=True))
+        assert ("fused: several simple ops in one" in legend) == fused
+        assert ("∘: product, element by element" in legend) == product
 
 
 def test_a_legend_says_what_is_differentiated(x: mt.Tensor, g: mt.Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -12,6 +13,7 @@ import pytest
 
 import microtensor as mt
 from microtensor import engine, nn, viz
+from microtensor.viz import symbols
 from microtensor.viz.axes import HOUSE_LETTERS
 from microtensor.viz.fold import fold
 from microtensor.viz.record import Recorder, Span
@@ -59,7 +61,9 @@ def test_leaves_drawn_are_the_leaves_of_the_tape() -> None:
 
 
 def test_edges_are_the_argument_slots_of_the_tape() -> None:
-    recorder, y = run(attention(), (leaf(2, 5, 16), None, None, causal_mask(5)), {})
+    recorder, y = run(
+        attention(), (leaf(2, 5, 16), None, None, causal_mask(5)), {}, level="equations", options=""
+    )
     graph = trace(y, recorder, [])
     slots = sum(len(node.parents) for node in graph.nodes)
     assert edges(viz_of(level="ops")).total() == slots + 1
@@ -355,7 +359,7 @@ def test_what_nobody_has_named_is_called_as_its_variable_where_it_is_drawn() -> 
     scaled = rows * weight
     loss = net(scaled * _hidden).sum()
     assert viz.draw(loss).about == [
-        "scaled = rows ∘ weight", "z_1 = scaled ∘ x", "z_2 = z_1 [0].weightᵀ + [0].bias", "z_3 = tanh(z_2)",
+        "scaled = rows ∘ weight", "z_1 = scaled ∘ x", "z_2 = z_1 weight_0ᵀ + bias_0", "z_3 = tanh(z_2)",
         "loss = Σ z_3",
     ]  # fmt: skip
     assert "net.0.weight" in viz.draw(loss, names="code").dot
@@ -456,16 +460,40 @@ def test_in_code_a_letter_is_an_axis_or_a_tensor() -> None:
     assert not tensors & set(HOUSE_LETTERS.values())
 
 
-@pytest.mark.parametrize("names", ["math", "code"])
-def test_a_number_in_a_path_is_no_factor(names: str) -> None:
+@pytest.mark.parametrize(("names", "called"), [("math", "weight<SUB>2</SUB>"), ("code", " self[2].weight")])
+def test_a_number_in_a_path_is_no_factor_and_no_index_of_an_array(names: str, called: str) -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
     dot = viz.draw(model, mt.ones(4, 2), names=names).dot
-    assert "[2].weight" in dot
+    assert called in dot
     assert "> 2.weight" not in dot
+    assert not re.search(r"[ >]\[2\]", dot)
 
 
 def test_of_many_heads_the_arrow_of_a_parameter_has_its_lanes_colour() -> None:
     dot = viz.draw(MultiHeadAttention(16, 4), mt.ones(2, 5, 16), level="heads").dot
     for lane in "QKV":
-        colours = re.findall(rf'p_lin{lane}:s -> lin{lane}\d .*?color="(#\w+)"', dot)
+        colours = re.findall(rf'p_lin{lane}:s -> lin{lane}\d:h2:n .*?color="(#\w+)"', dot)
         assert colours == [LIGHT.kinds[lane].stroke] * 4
+    (colour,) = re.findall(r'p_linO:s -> linO .*?color="(#\w+)"', dot)
+    assert colour == LIGHT.kinds["param"].stroke  # it crosses nothing
+
+
+def test_of_a_head_each_arrow_ends_at_what_it_brings() -> None:
+    dot = viz.draw(attention(), leaf(2, 5, 16), level="heads").dot
+    for head, lane in itertools.product("12", "QKV"):
+        ends = re.findall(rf"(t|p)\w+(?::s)? -> lin{lane}{head}:(h\d):n ", dot)
+        assert ends == [("p", "h2"), ("t", "h1")]
+        (box,) = re.findall(rf"\n +lin{lane}{head} \[.*", dot)
+        ports = re.findall(r'PORT="(h\d)">(.*?)</TD>', box)
+        assert ports == [("h1", "<I>X</I>"), ("h2", symbols.html(f"W_{head}^{lane}"))]
+
+
+def test_what_only_moves_elements_stands_with_what_it_moves() -> None:
+    """Kᵀ is made among the scores, but is the keys': of their colour, and outside the frame of the scores."""
+    drawing = viz.draw(attention(), leaf(2, 5, 16), level="ops")
+    (line,) = (line for line in drawing.dot.split("\n") if "<I>K</I><SUP>T</SUP> = transpose" in line)
+    assert f'color="{LIGHT.kinds["K"].stroke}"' in line
+    frame = next(o for o in drawing.json["objects"] if o["name"] == "cluster_attention")
+    inside = [drawing.json["objects"][number]["class"] for number in frame["nodes"]]
+    assert "op permute" not in inside
+    assert inside.count("op matmul") == 2

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from typing import Any
 
 import pytest
 from check_layout import problems
+from crossings import on_frames, struck_labels, through_own_tail
 from drawings import VIEWS, cases, drawing, faults
 
 
@@ -84,11 +86,29 @@ def test_tape_in_rows_has_the_forward_above_and_the_backward_below() -> None:
     assert high["linQ"] > high["linK"] > high["linV"] > high["g_linQ"] > high["g_linK"] > high["g_linV"]
 
 
-def test_the_last_of_the_cells_below_each_other_has_its_arrow_below_it() -> None:
-    dot = drawing(names="code", grads=True).dot
-    assert re.findall(r"  (p_\w+:p\d:\w) -> linQ", dot) == ["p_linQ:p0:e", "p_linQ:p1:s"]
+def test_arrows_of_cells_below_each_other_leave_from_their_box() -> None:
+    """From a cell above another one an arrow would run back across the border of its own box."""
+    drawn = drawing(names="code", grads=True)
+    assert re.findall(r"  (p_\w+(?::\w+)*) -> linQ", drawn.dot) == ["p_linQ", "p_linQ"]
+    assert through_own_tail(drawn.json) == []
     alone = drawing(names="code", grads=True, bias=False).dot
     assert re.findall(r"  (p_\w+:p\d:\w) -> linQ", alone) == ["p_linQ:p0:s"]
+
+
+@pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
+def test_no_arrow_and_no_label_lies_on_a_frame_at_level_ops(direction: str) -> None:
+    for names, grads, dropout in itertools.product(("math", "code"), (False, True), (0.0, 0.1)):
+        drawn = drawing(
+            level="ops", direction=direction, names=names, grads=grads, dropout=dropout, shapes="both"
+        )
+        assert on_frames(drawn.json) == []
+        assert struck_labels(drawn.json) == []
+
+
+def test_of_two_heads_no_arrow_leaves_its_frame_to_come_back() -> None:
+    for names, grads, dropout in itertools.product(("math", "code"), (False, True), (0.0, 0.1)):
+        drawn = drawing(level="heads", names=names, grads=grads, dropout=dropout)
+        assert on_frames(drawn.json) == []
 
 
 def test_the_legend_shows_a_constant_with_the_border_that_it_has() -> None:

@@ -300,7 +300,8 @@ def test_a_legend_explains_every_word_of_a_formula_that_no_textbook_has() -> Non
         "columns",
         "axissum",
         "unbroadcast",
-    }  # names, in Concat_h, in a layer, rowsum along another axis, the walk's
+        "fused",
+    }  # names, in Concat_h, in a layer, rowsum along another axis, the walk's, below an op's word
     assert WORDS.keys() - used == elsewhere
 
 

@@ -132,10 +132,8 @@ def _names(one: _One) -> dict[object, str]:
     for name, roots in alike.items():
         of = {root: next(iter(called[root].values()))[0].size for root in roots}
         sizes = list(dict.fromkeys(of.values()))
-        several = len(sizes) > 1
-        made |= {
-            r: symbols.indexed(name, str(sizes.index(n) + 1)) if several else name for r, n in of.items()
-        }
+        for root, n in of.items():
+            made[root] = symbols.indexed(name, str(sizes.index(n) + 1)) if len(sizes) > 1 else name
     return made
 
 

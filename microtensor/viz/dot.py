@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from microtensor.viz import symbols
 from microtensor.viz.layout import Layout, Variant, plan
-from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture, length, side_by_side
+from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture, in_lines, length, side_by_side
 from microtensor.viz.style import BIG, CLUSTER, FONT, LEGEND, LIGHT, SHAPES, SMALL, Theme
 from microtensor.viz.trace import Graph
 
@@ -55,7 +55,7 @@ class _Writer:
         labels = any(arrow.gradient for arrow in self.picture.arrows)
         if self.direction == "LR" and (labels or self.picture.level == "ops" or self.picture.code):
             ranksep, margin = 0.12, "0.04,0.035"  # a long row, that must still be read on a slide
-        elif self.direction == "LR" and sum(c.index is not None for c in self.picture.clusters) > 2:
+        elif sum(c.index is not None for c in self.picture.clusters) > 2:
             ranksep = 0.45  # the arrows of a parameter's box must part
         elif labels:  # they make room of their own between ranks
             ranksep = 0.20
@@ -155,8 +155,7 @@ class _Writer:
 
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
         theme, lines = self.theme, cluster.lines
-        # LR: above the spine; but level ops has a Kᵀ before the scores, and the arrow of Q passes there
-        above = self.direction == "LR" and (cluster.module or self.picture.level != "ops")
+        above = self.direction == "LR"  # of the spine
         right = self.direction == "LR" and cluster.module  # arrows into a module's ops come from the left
         if cluster.outer:  # the corner that the fewest arrows pass, tried on models of every kind
             above, right = self.direction != "LR", True
@@ -165,9 +164,7 @@ class _Writer:
             second = 2 * cluster.index > max(heads) + 1
             right, above = self.direction == "LR" or second, self.direction == "LR" and not second
         where = f"labelloc={'t' if above else 'b'}, labeljust={'r' if right else 'l'}"
-        if self.direction == "LR" and len(lines) > 2:
-            half = len(lines) // 2
-            lines = [" ".join(lines[:half]), " ".join(lines[half:])]
+        lines = in_lines(" ".join(lines), 24) if self.direction == "LR" and len(lines) > 2 else lines
         label = "".join(f'{symbols.escape(symbols.clean(line))}<BR ALIGN="LEFT"/>' for line in lines)
         label = label if len(lines) > 1 else symbols.escape(symbols.clean(lines[0]))
         label = label if cluster.index is None else symbols.html(lines[0])
@@ -215,19 +212,21 @@ class _Writer:
 
     def _arrow(self, arrow: Arrow) -> str:
         tail = arrow.tail
-        side = "e" if tail.stacked and arrow.port != tail.cells[-1].port else PORT_SIDE[self.direction]
-        port = f":{arrow.port}:{side}" if arrow.port else f":{side}" if tail.shape == "cells" else ""
+        # of cells below each other but the last an arrow would cross their box: none of them says its cell
+        cells = tail.shape == "cells" and (self.direction == "LR" or not tail.stacked)
+        port = f":{arrow.port}".rstrip(":") + f":{PORT_SIDE[self.direction]}" if cells else ""
         parts = [f'id="{arrow.id}"', *getattr(self, f"_{arrow.kind}")(arrow)]
         parts += ["weight=10"] if arrow in self.layout.heavy else []
         parts += self.layout.extra.get(arrow, [])
         parts += [f"label=<{label}>"] if (label := self._arrow_label(arrow)) else []
         parts += [f"tooltip={symbols.quote(arrow.tooltip)}"]
-        head = f"{arrow.head.name}:{arrow.head_port}" if arrow.head_port else arrow.head.name
+        head = f"{arrow.head.name}:{arrow.head_port}:n" if arrow.head_port else arrow.head.name
         return f"  {tail.name}{port} -> {head} [{', '.join(parts)}];"
 
     def _fwd(self, arrow: Arrow) -> list[str]:
-        heads = self.picture.level == "heads" and arrow.tail.kind == "param"  # they cross: told by colour
-        colour = self.theme.kinds[(arrow.head if heads else arrow.tail).kind].stroke
+        frame = arrow.head.cluster if arrow.tail.kind == "param" else None
+        end = arrow.head if frame is not None and frame.index else arrow.tail  # they cross: told by colour
+        colour = self.theme.kinds[end.kind].stroke
         if arrow.flows:  # one double line: an invisible second edge would eat the arrow at the tail
             double = f'color="{colour}:{self.theme.gradient}"'
             return ['class="fwd bwd"', double, "dir=both", "arrowtail=onormal"]
@@ -287,14 +286,12 @@ class _Writer:
         arrows, boxes, purple = self.picture.arrows, self.picture.order, self.theme.gradient
         stops = any(arrow.kind == "fwd" and not arrow.differentiable for arrow in arrows)
         back = any(arrow.kind == "bwd" for arrow in arrows)
+        views = any(box.shape == "view" for box in boxes)
         norms = any(box.gradient or any(cell.gradient for cell in box.cells) for box in boxes)
         kinds = [
             (True, said("━▶", f"forward{label}")),
             (stops, said("╍▶", "no gradient flows back")),
-            (
-                any(b.shape == "view" for b in boxes),
-                self._font("dashed box: moves elements, computes nothing"),
-            ),
+            (views, self._font("dashed box: moves elements, computes nothing")),
             (any(arrow.flows for arrow in arrows), said("━▷", f"gradient{share}", purple)),
             (back, said("╌▷", f"gradient{share}", purple)),
             (back, said("·····", "kept by the tape; inputs and parameters live anyway", self.theme.second)),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from microtensor.viz.record import Span
 from microtensor.viz.trace import Graph, Node
 
-__all__ = ["Edge", "Folded", "Group", "block_of", "fold", "leaves_frame", "numbered", "path_of"]
+__all__ = ["Edge", "Folded", "Group", "block_of", "crosses_frame", "fold", "numbered", "path_of"]
 
 
 @dataclass(eq=False)
@@ -32,9 +32,17 @@ class Group:
         return self.outputs[-1] if self.outputs else self.members[-1]
 
     @property
+    def home(self) -> Node:
+        """Whose lane and frame it has: an op that only moves elements those of what it moves, Kᵀ of K."""
+        node = self.members[0]
+        while self.span is None and node.op is not None and node.op.view and node.parents[0].op is not None:
+            node = node.parents[0]
+        return node
+
+    @property
     def lane(self) -> str | None:
         """Its lane: of the fold itself, or of the innermost fold that the op lies in."""
-        spans = (self.span,) if self.span is not None else self.members[0].spans[::-1]
+        spans = (self.span,) if self.span is not None else self.home.spans[::-1]
         return next((s.lane for s in spans if s is not None and s.lane is not None), None)
 
 
@@ -76,10 +84,10 @@ def numbered(span: Span) -> str:
     return span.key if span.within is None else f"{span.key}{span.within}"
 
 
-def leaves_frame(edge: Edge) -> bool:
-    """Does an arrow lead out of a numbered frame?"""
-    tail, head = edge.tail.span, edge.head.span
-    return tail is not None and tail.within is not None and head is not None and head.within is None
+def crosses_frame(edge: Edge) -> bool:
+    """Does an arrow lead into a numbered frame, or out of one? Not a mask's, which comes from the side."""
+    tail, head = (group.span and group.span.within for group in (edge.tail, edge.head))
+    return tail != head and edge.source.kind != "const"
 
 
 def path_of(group: Group) -> str:
@@ -91,7 +99,7 @@ def path_of(group: Group) -> str:
 
 def block_of(group: Group) -> str:
     """The module whose fold gives the group its lane, and which of its heads."""
-    spans = (group.span,) if group.span is not None else group.members[0].spans[::-1]
+    spans = (group.span,) if group.span is not None else group.home.spans[::-1]
     return next((f"{s.path}#{s.within or ''}" for s in spans if s is not None and s.lane is not None), "")
 
 

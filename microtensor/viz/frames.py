@@ -38,9 +38,10 @@ class Frames:
             return None
         cluster = self.of_module(group) if self.level == "equations" else None
         for span in group.members[0].spans if group.span is None or group.span.kind == "fold" else ():
-            if self.level == "heads" and span.index is None:
-                continue
-            if span.kind == "frame" or (span.kind == "module" and self.level == "ops" and span.path):
+            framed = (
+                span.kind == "frame" and span in group.home.spans and (span.index or self.level != "heads")
+            )
+            if framed or (span.kind == "module" and self.level == "ops" and span.path):
                 cluster = self._open(span, cluster)
         return cluster
 

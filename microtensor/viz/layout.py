@@ -154,7 +154,7 @@ def _lines(
     spine = [b for b in block if b.lane in ("S", "O", "out") and b.shape != "cells"]
     for box in spine:
         layout.columns[box] = f"spine{suffix}"
-    layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in layout.columns}
+    layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in spine}
     around = lanes[0].cluster if lanes else None
     boxes = [next((a.tail for a in sources.get(b, []) if a.tail.shape == "cells"), None) for b in lanes]
     layout.row([box.name for box in boxes if box is not None])
@@ -193,12 +193,17 @@ def _fed(lanes: list[Box], sources: dict[Box, list[Arrow]]) -> dict[Box, int]:
 
 
 def _first_row(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]) -> None:
-    """Level ops: parameters in the order of their lanes, an input between those of the lane in its middle."""
+    """Level ops: parameters in the order of their lanes, an input between those of the lane in its middle; or
+    above them, where its arrows have labels, which those of parameters would strike.
+    """
     fed_first = (next((b for b in block if b.lane == lane and sources.get(b)), None) for lane in "QKV")
     heads = [box for box in fed_first if box is not None]
     rows = [[arrow.tail.name for arrow in sources[box] if arrow.tail.kind == "param"] for box in heads]
     for box, i in _fed(heads, sources).items():
-        rows[i].insert(1, box.name)
+        if any(arrow.gradient for arrow in sources[heads[i]]):
+            layout.statements.append(f"{box.name} -> {{{'; '.join(rows[i])}}} [style=invis];")
+        else:
+            rows[i].insert(1, box.name)
     layout.row(list(dict.fromkeys(name for names in rows for name in names)))
 
 
@@ -217,5 +222,5 @@ def _columns(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], 
         # the first left of the spine, the others right of it, or they would push it aside
         layout.row([*leaves[:1], before.name, *leaves[1:]])
     _first_row(layout, block, sources)
-    last = {lane: [b for b in block if b.lane == lane and b.cluster is None] for lane in "QKV"}
-    layout.row([boxes[-1].name for boxes in last.values() if boxes])
+    free = {lane: [b for b in block if b.lane == lane and b.cluster is None] for lane in "QKV"}
+    layout.row([boxes[0].name for boxes in free.values() if boxes])  # the last is Kᵀ, one rank below Q and V

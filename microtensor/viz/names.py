@@ -64,7 +64,8 @@ class Names:
             symbol = node.code or CODE_WORDS.get(node.symbol or "", node.symbol)
         else:
             symbol = node.symbol or (node.code and ".".join(node.code.split(".")[-2:]))  # norm.weight will do
-        return symbol and re.sub(r"^(\d+)\.", r"[\1].", symbol)  # 2.weight behind a factor reads as 2
+        called = r"self[\1].\2" if self.code else r"\2_\1"  # 2.weight behind a factor reads as 2
+        return symbol and re.sub(r"^(\d+)\.(.*)", called, symbol)
 
     def of(self, node: Node) -> str | None:
         """The node's symbol; None for an op whose result has no name."""
@@ -190,13 +191,16 @@ class Names:
         second = next((symbols.html(s) for s in self.numbered.values() if s.endswith("(2)")), None)
         one = {n.symbol: self.of(n) for n in self.graph.nodes if n.symbol and n not in self.numbered}
         letters = {"H": "H", "M": "M", **one, "h": self.shapes.letter("h")}
-        weights = (n.symbol for n in self.graph.nodes if n.kind == "param" and n.symbol in one)
-        pairs = ((symbols.indexed(s or "", "1"), one[s]) for s in weights)
-        part, whole = next((pair for pair in pairs if pair[0] in one), ("", ""))
+        weights = {n.symbol: n for n in self.graph.nodes if n.kind == "param" and n.symbol in one}
+        parts = {s: symbols.indexed(s or "", "1") for s in weights}
+        first = {len(weights[s].shape or ()): s for s in reversed(parts) if parts[s] in one}  # by rank
         of = next((s for n in self.graph.nodes if (s := self.of(n) or "") and f"d{s}" in drawn), None)
-        said = [f"{second}: the second of that name, not of head 2"] if second else []
+        heads = ", not of head 2" * ("head_" in " ".join(drawn))
+        said = [f"{second}: the second of that name{heads}"] if second else []
+        said += ["∘: product, element by element"] if "∘" in drawn else []
         said += [f"{symbols.html(f'd{of}')}: ∂L/∂{symbols.html(of)}, its gradient"] if of else []
-        said += [f"{html.symbol(part)}: columns of {html.symbol(whole or '')} for head 1"] if part else []
+        for s, of_it in ((first[n], word) for n, word in ((2, "columns"), (1, "entries")) if n in first):
+            said.append(f"{html.symbol(parts[s])}: {of_it} of {html.symbol(one[s] or '')} for head 1")
         new = drawn - named - set(map(self.shapes.letter, self.shapes.sizes)) | set("L" if of else ())
         words = (word for word in WORDS if plain.print(word) in new)
         return said + [f"{html.print(w)}: {symbols.escape(WORDS[w]).format(**letters)}" for w in words]

@@ -21,7 +21,7 @@ from microtensor.viz.cells import CAPTION, GREY, MOST_GRIDS, WRONG, grids
 from microtensor.viz.columns import add_columns
 from microtensor.viz.findings import Finding, told
 from microtensor.viz.flow import Flow
-from microtensor.viz.fold import Edge, Folded, Group, block_of, leaves_frame, numbered, path_of
+from microtensor.viz.fold import Edge, Folded, Group, block_of, crosses_frame, numbered, path_of
 from microtensor.viz.frames import Frames
 from microtensor.viz.names import Names
 from microtensor.viz.page.describe import describe
@@ -46,11 +46,14 @@ class Options:
     max_nodes: int
 
     def longest(self, lane: str | None) -> int:
-        """Characters that a line may have: few in a long row, and where lanes stand side by side."""
+        """Characters that a line may have: few in a long row, and where lanes stand side by side.
+
+        Level heads: many below the lanes, where the arrows of all heads end in one line.
+        """
         heads = self.level == "heads"
         if self.direction == "LR":
             return 22 if heads else 20
-        return LONGEST_LINE if lane not in ("Q", "K", "V") else 13 if heads else 24
+        return LONGEST_LINE * (1 + heads) if lane not in ("Q", "K", "V") else 13 if heads else 24
 
 
 class Painter:
@@ -173,8 +176,8 @@ class Painter:
     def _fold_box(self, group: Group) -> None:
         assert group.span is not None
         count = sum(math.prod(n.shape or ()) for n in group.inside)
-        parts = self._parts(group)
         lines, small = self._equation(group), [self.shapes.html(group.last)]
+        parts = [] if self.narrow else self._parts(group, lines[0])
         small += [f"{count:,} parameters{self._each(group)}"] if count else []
         ops = " → ".join(self.names.op(n)[0] for n in group.members)
         tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
@@ -183,15 +186,17 @@ class Painter:
                   "\n".join(tooltip), f"ops.html#{key}", cells=parts)  # fmt: skip
         self._add_op(box, group)
 
-    def _parts(self, group: Group) -> list[Cell]:
-        """Cells of an equation, where arrows out of numbered frames end: Concat(head_1, head_2)."""
-        cells: list[Cell] = []
-        ends = () if self.narrow else self.into.get(group, ())
-        for i, edge in enumerate(filter(leaves_frame, ends), 1):
+    def _parts(self, group: Group, line: str) -> list[Cell]:
+        """Cells of an equation, where arrows between frames end at what they bring: X, W_1^Q, head_1."""
+        brought: dict[str, Edge] = {}
+        for edge in filter(crosses_frame, self.into.get(group, ())):
             symbol = self.names.of(edge.source) or "x"
-            cells.append(Cell(f"h{i}", symbols.html(symbol), "", symbols.plain(symbol)))
-            self.ports[edge] = f"h{i}"
-        return cells
+            if edge.source.kind == "param" and group.span is not None:  # its columns for this head
+                symbol = symbols.indexed(edge.source.symbol or symbol, str(group.span.within))
+            brought[symbols.html(symbol)] = edge
+        parts = sorted(filter(line.__contains__, brought), key=line.find)
+        self.ports |= {brought[part]: f"h{i}" for i, part in enumerate(parts, 1)}
+        return [Cell(self.ports[brought[part]], part, "", symbols.untagged(part)) for part in parts]
 
     def _op_box(self, group: Group) -> None:
         node = group.last
@@ -214,10 +219,8 @@ class Painter:
         self._add_op(box, group)
 
     def _equation(self, group: Group) -> list[str]:
-        """The equation, in two lines where it is long and has no ports."""
-        line = self.names.line(group, html=True)
-        ported = any(edge in self.ports for edge in self.into.get(group, ()))
-        return [line] if ported else in_lines(line, self.options.longest(group.lane))
+        """The equation, in two lines where it is long."""
+        return in_lines(self.names.line(group, html=True), self.options.longest(group.lane))
 
     def _add_op(self, box: Box, group: Group) -> None:
         """Its place, what the options ask for (cost, values), and what was found."""

@@ -40,9 +40,8 @@ class _Layer:
         users: dict[Group, set[Group]] = {}
         for edge in folded.edges:
             users.setdefault(edge.tail, set()).add(edge.head)
-        leaves = [
-            g for g in folded.groups if g.last.kind in ("param", "const") and users.get(g, {None}) <= own
-        ]
+        constants = (g for g in folded.groups if g.last.kind in ("param", "const"))
+        leaves = [g for g in constants if users.get(g, {None}) <= own]
         into = [e for e in folded.edges if e.head in own]
         order = {e.tail: i for i, e in reversed(list(enumerate(into)))}
         self.groups += sorted(leaves, key=lambda g: order[g])
@@ -50,9 +49,8 @@ class _Layer:
         self.inner = [e for e in into if e.tail in self.place]
         self.outer = [e for e in into if e.tail not in self.place]
         self.leaving = [e for e in folded.edges if e.tail in self.place and e.head not in self.place]
-        self.results = {e.source for e in self.leaving} | {
-            n for g in [folded.output] if g in own for n in g.outputs[-1:]
-        }
+        last = folded.output.outputs[-1:] if folded.output in own else []
+        self.results = {e.source for e in self.leaving} | set(last)
 
     def signature(self) -> Any:
         """What two layers must have in common."""
@@ -109,9 +107,8 @@ def _follows(run: list[_Layer], layer: _Layer) -> bool:
         return False
     pairs = list(zip(last.outer, layer.outer, strict=True))
     fed = {a.source for a, b in pairs if b.source is result and a.source is not result}
-    return len(fed) == 1 and all(
-        a.source is b.source or (b.source is result and a.source in fed) for a, b in pairs
-    )
+    alike = (a.source is b.source or (b.source is result and a.source in fed) for a, b in pairs)
+    return len(fed) == 1 and all(alike)
 
 
 def _without(folded: Folded, run: list[_Layer]) -> Folded:

@@ -39,12 +39,7 @@ by_definition = functools.partial(kernels.instead, _DEFINITIONS)
 
 
 def run(
-    module: Module,
-    inputs: tuple[Any, ...],
-    arguments: dict[str, Any],
-    *,
-    level: str = "equations",
-    options: str = "",
+    module: Module, inputs: tuple[Any, ...], arguments: dict[str, Any], *, level: str, options: str
 ) -> tuple[Recorder, Any]:
     """One forward with a recorder that knows modules, parameters and inputs by their paths."""
     forward, name = _forward(module, level)

@@ -63,9 +63,8 @@ def quote(text: str) -> str:
 
 def safe(text: str) -> str:
     """An id: only letters, digits and _ + . - (W^Q → W_Q)."""
-    return (
-        re.sub(r"[^A-Za-z0-9_+.-]", "", unicodedata.normalize("NFD", text.replace("^", "_")))[:LONGEST] or "x"
-    )
+    text = unicodedata.normalize("NFD", text.replace("^", "_"))
+    return re.sub(r"[^A-Za-z0-9_+.-]", "", text)[:LONGEST] or "x"
 
 
 def indexed(symbol: str, index: str) -> str:
@@ -117,8 +116,8 @@ def untagged(html_text: str) -> str:
 
 
 def words(labels: Iterable[str]) -> set[str]:
-    """The words in labels: d_k of √d_k. 400 B is one, and no letter B."""
-    return set(re.findall(r"\b\d+ B\b|\w+", untagged(" ".join(labels))))
+    """The words in labels, and ∘: d_k of √d_k. 400 B is one, and no letter B."""
+    return set(re.findall(r"\b\d+ B\b|\w+|∘", untagged(" ".join(labels))))
 
 
 def plain(symbol: str) -> str:

@@ -29,7 +29,7 @@ WORDS = {
     "columns": "of that head", "d_k": "last axis of query and key", "shared": "counted in an earlier row",
     "mask": "−∞ where {M} forbids", "masked": "−∞ where the mask forbids",
     "causal": "−∞ for keys that come later",
-    "dropout": "0 with probability p, else / (1 − p)",
+    "dropout": "0 with probability p, else / (1 − p)", "fused": "several simple ops in one",
     "keep": "1 where dropout let pass, else 0", "rowsum": "Σ of each row",
     "axissum": "Σ along that axis, which stays with length 1", "rowmean": "mean of each row",
     "rowvar": "variance of each row", "stats": "greatest score of each row, 1 / Σ of its exponentials",
