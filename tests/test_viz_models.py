@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from check_layout import problems
+from crossings import on_frames
 from test_viz_render import ROOT, load_tool
 
 import microtensor as mt
@@ -171,6 +172,12 @@ def test_one_name_means_one_tensor(norm: str, options: dict[str, Any]) -> None:
             "Y^(1) = MultiHeadAttention(X^(1), M^(1))", "X^(2) = SubLayer(X^(1), Y^(1))",
             "Y^(2) = MultiHeadAttention(X^(2), Z, M^(2))",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [transformer, gpt])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_no_arrow_cuts_the_corner_of_a_module_that_it_passes(make: Any, depth: int) -> None:
+    assert on_frames(viz.draw(*make(), depth=depth).json) == []
 
 
 @pytest.mark.parametrize("level", ["equations", "ops", "tape"])

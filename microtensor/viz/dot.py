@@ -200,9 +200,12 @@ class _Writer:
         return f'color="{colour}"' + (f', fontcolor="{colour}"' if cluster.column == "bwd" else "")
 
     def _margin(self, cluster: Cluster) -> int:
-        """Wide enough for the label to stand beside the arrow that leaves the cluster."""
+        """Wide enough for the label to stand beside the arrow that leaves the cluster.
+
+        Around whole modules so narrow that arrows pass clear of its corners: they keep off the boxes inside.
+        """
         if cluster.module and self.direction != "LR":
-            return 10 if cluster.outer else 20
+            return 5 if cluster.outer else 20
         masked = any(box.kind == "const" for box in cluster.boxes)
         if masked or self.direction == "LR" or cluster.index is not None:
             return 8
