@@ -28,7 +28,6 @@ SOFTMAX = ("A = softmax(S)", "dS = A * (dA - rowsum(dA * A))")
 DROPOUT = ("D = dropout(A, p)", "dA = dD * keep / (1 - p)")
 AVERAGE = ("H = A @ V", "dA = dH @ V.mT", "dV = A.mT @ dH")
 SCALE = ("1 / sqrt(d_k)",)
-NO_SLOPE = {"b": "softmax ignores a number that is added to a whole row of scores"}  # of b_K
 HEAD = ("Q = X @ W + b", "dX += dQ @ W.mT", "dW = Σ_B(X.mT @ dQ)", "db = Σ(dQ)")
 CONCAT = ("C = Concat_h(H)", "dH = split_h(dC)")
 OUTPUT = ("Y = C @ W + b", "dC = dY @ W.mT", "dW = Σ_B(C.mT @ dY)", "db = Σ(dY)")
@@ -179,8 +178,7 @@ class MultiHeadAttention(nn.Module):
     def _heads_of(self, letter: str, x: Tensor) -> Tensor:
         """Q = X W^Q + b_Q, say, for all heads: (B, T, C) → (B, H, T, d_k), the columns of each head."""
         part = getattr(self, f"{letter.lower()}_proj")
-        zero = NO_SLOPE if letter == "K" else None
-        with viz.fold(f"lin{letter}", *PROJECTION, lane=letter, zero=zero, X=x, W=part.weight, b=part.bias):
+        with viz.fold(f"lin{letter}", *PROJECTION, lane=letter, X=x, W=part.weight, b=part.bias):
             B, T, _ = x.shape
             y: Tensor = part(x).reshape(B, T, self.n_heads, self.d_k).transpose(1, 2)
         viz.tag(y, letter, axes="B h n_q d_k" if letter == "Q" else "B h n_k d_k")
@@ -237,8 +235,7 @@ class MultiHeadAttention(nn.Module):
         """Q_i = X W_i^Q + b_Q,i, say: (B, T, d_model) → (B, T, d_k)"""
         part = self.get_submodule(f"{letter.lower()}_proj")
         columns = slice(i * self.d_k, (i + 1) * self.d_k)
-        zero = NO_SLOPE if letter == "K" else None
-        with viz.fold(f"lin{letter}", *HEAD, lane=letter, zero=zero, X=x) as line:
+        with viz.fold(f"lin{letter}", *HEAD, lane=letter, X=x) as line:
             W, b = part.weight.T[:, columns], None if part.bias is None else part.bias[columns]
             y: Tensor = x @ W if b is None else x @ W + b
             line.names(W=W, b=b)

@@ -173,6 +173,58 @@ def test_a_zero_gradient_is_found_and_explained(x: mt.Tensor, g: mt.Tensor, leve
     assert (" = 0 !</B>" in node(drawing.dot, "vjp-linK")) if level == "tape" else True
 
 
+SHIFT = "softmax ignores a number that is added to a whole row of scores"
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_why_a_gradient_is_zero_is_found_where_no_layer_listens(
+    layer: MultiHeadAttention, x: mt.Tensor, need_weights: bool
+) -> None:
+    """Of a tensor that a layer made before, and of an attention that somebody wrote himself."""
+    made = layer(x, need_weights=need_weights)
+    y = made[0] if need_weights else made
+    for level in ("equations", "ops", "tape"):
+        assert viz.draw(y.sum(), level=level, grads=True).findings == [f"∂L/∂k_proj.bias = 0: {SHIFT}"]
+    q, k, v = (nn.Linear(16, 16) for _ in range(3))
+    A = (q(x) @ k(x).mT * 0.25).softmax(-1) if need_weights else None
+    y = nn.functional.scaled_dot_product_attention(q(x), k(x), v(x)) if A is None else A @ v(x)
+    assert viz.draw(y, grads=mt.randn(2, 5, 16)).findings == [f"∂L/∂k.bias = 0: {SHIFT}"]
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+def test_a_sequence_of_one_has_gradients_that_are_zero_for_a_reason(
+    layer: MultiHeadAttention, level: str
+) -> None:
+    line_by_line = {"need_weights": True} if level == "tape" else {}
+    drawing = viz.draw(layer, mt.randn(2, 1, 16), level=level, grads=mt.randn(2, 1, 16), **line_by_line)
+    why = "softmax of one number does not depend on it"
+    assert drawing.findings == [f"∂L/∂{p} = 0: {why}" for p in ("W^Q", "b_Q", "W^K", "b_K")]
+
+
+def test_where_a_gradient_ends_is_said() -> None:
+    x, g = mt.randn(2, 4), mt.randn(2, 3)
+    first, last = nn.Linear(4, 5), nn.Linear(5, 3)
+    last.weight.data = mt.zeros(3, 5)
+    upper = [f"∂L/∂first.{name} = 0" for name in ("weight", "bias")]
+    lower = [f"∂L/∂last.{name} = 0" for name in ("weight", "bias")]
+    y = last(first(x).tanh())
+    assert viz.draw(y, grads=g).findings == [f"{each}: linear multiplies it by 0" for each in upper]
+    why = "the gradient of the result is 0"
+    assert viz.draw(y, grads=g * 0.0).findings == [f"{each}: {why}" for each in (*upper, *lower)]
+    last, first.bias.data = nn.Linear(5, 3), mt.full((5,), -100.0)
+    dead = [f"{each}: relu passes no gradient on" for each in upper]
+    assert viz.draw(last(first(x).relu() + 1.0), grads=g).findings == dead
+
+
+def test_no_reason_is_made_up_where_none_is_known() -> None:
+    x, p = mt.randn(2, 4), nn.Parameter(mt.randn(4))
+    assert viz.draw((p - p).sum(), grads=True).findings == ["∂L/∂p = 0"]
+    head = nn.Linear(4, 2)
+    head.weight.data, head.bias.data = mt.zeros(2, 4), mt.zeros(2)
+    loss = -(head(x).log_softmax(-1) * mt.eye(2)).sum()  # as often the one as the other, and so it is guessed
+    assert viz.draw(loss, grads=True).findings == ["∂L/∂head.bias = 0"]
+
+
 def test_rows_that_attend_to_nothing_are_found(layer: MultiHeadAttention, x: mt.Tensor) -> None:
     mask = causal_mask(5).array.copy()
     mask[1] = False
@@ -181,6 +233,55 @@ def test_rows_that_attend_to_nothing_are_found(layer: MultiHeadAttention, x: mt.
         assert drawing.findings == [f"{who}: 4 of 20 rows may attend to nothing"]
         assert "<B>4 of 20 rows may attend to nothing</B>" in drawing.dot
     assert viz.draw(layer, x, mask=causal_mask(5)).findings == []
+
+
+@pytest.fixture
+def infinite() -> MultiHeadAttention:
+    """A layer whose head 1 has scores of −∞: q₀ < 0, k₀ = ∞."""
+    layer = MultiHeadAttention(16, 2)
+    layer.q_proj.weight.array[0], layer.q_proj.bias.array[0] = 0, -1
+    layer.k_proj.bias.array[0] = math.inf
+    return layer
+
+
+LEVELS = [(level, {}) for level in ("equations", "ops", "heads", "tape")] + [("tape", {"need_weights": True})]
+
+
+@pytest.mark.parametrize(("level", "options"), LEVELS)
+@pytest.mark.parametrize("added", [False, True])
+def test_rows_of_infinite_scores_are_not_blamed_on_a_mask(
+    infinite: MultiHeadAttention, x: mt.Tensor, level: str, options: dict[str, Any], added: bool
+) -> None:
+    mask = causal_mask(5) & mt.tensor([[True], [False], [True], [True], [True]])
+    given = mt.zeros(5, 5).masked_fill(~mask, -math.inf) if added else mask
+
+    def found(mask: mt.Tensor | None) -> list[tuple[int, str]]:
+        holds, *rows = viz.draw(infinite, x, mask=mask, level=level, **options).findings
+        assert holds == "b_K holds ∞"
+        return [(int(row.split()[1]), row.split(" ", 5)[5]) for row in rows]
+
+    nothing, infinity = "may attend to nothing", "have scores of −∞ only"
+    assert found(None) == found(causal_mask(5)) == [(10, infinity)]
+    rows = found(given)
+    assert sum(n for n, why in rows if why == nothing) == 4
+    assert sum(n for n, why in rows if why == infinity) == 8
+    assert {why for _, why in rows} == {nothing, infinity}
+
+
+def test_cells_of_infinite_scores_are_not_called_masked(infinite: MultiHeadAttention, x: mt.Tensor) -> None:
+    drawing = viz.draw(infinite, x, mask=causal_mask(5), values=True)
+    cells = looks(drawing.dot, "node-softmax")
+    assert [cells[:25].count("#E4E7EB"), cells[25:].count("#E4E7EB")] == [10, 10]
+    (found,) = (each for each in drawing.data["nodes"] if each["id"] == "node-softmax")
+    assert np.sum(found["tensors"][0]["values"]["masked"]) == 20
+
+
+def test_scores_that_are_masked_and_then_scaled_are_masked() -> None:
+    S = mt.randn(3, 3, requires_grad=True)
+    masked = S.masked_fill(mt.tensor([[False] * 3, [True] * 3, [False] * 3]), -math.inf)
+    for scores in (masked * 0.5, (masked.reshape(1, 3, 3) + 1.0)):
+        (found,) = viz.draw(scores.softmax(-1).sum()).findings
+        assert found.endswith(": 1 of 3 rows may attend to nothing")
 
 
 def test_what_layers_alike_have_in_common_is_said_once() -> None:
@@ -316,6 +417,26 @@ def test_a_cell_that_is_not_finite_looks_like_no_value(x: mt.Tensor) -> None:
     assert svg.count("#c00018") >= 2 * 25
 
 
+@pytest.mark.parametrize(("B", "T", "S"), [(0, 3, 3), (2, 0, 0), (2, 0, 3), (2, 3, 0), (0, 0, 0)])
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+def test_values_of_a_size_of_zero_are_drawn(
+    B: int, T: int, S: int, level: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line_by_line = {"need_weights": True} if level == "tape" else {}
+    x, memory = mt.randn(B, T, 16, requires_grad=True), mt.randn(B, S, 16)
+    for given, mask in ((x, causal_mask(T)), (memory, None)) if T == S else ((memory, None),):
+        drawing = viz.draw(
+            MultiHeadAttention(16, 2), x, given, mask=mask, level=level, values=True, cost=True,
+            grads=mt.randn(B, T, 16), **line_by_line,
+        )  # fmt: skip
+        assert problems(drawing.json) == []
+        assert drawing.svg()
+        assert drawing.dot.count("no cells: it has no elements") == (
+            0 if level == "ops" else 2 + 2 * (level == "heads")
+        )
+    assert capfd.readouterr().err == ""
+
+
 def test_a_nan_is_never_called_masked(x: mt.Tensor) -> None:
     layer = MultiHeadAttention(16, 2)
     layer.k_proj.weight.array[0, 0] = np.nan
@@ -405,6 +526,23 @@ def test_what_several_ops_keep_stands_at_each_of_them_and_counts_once(x: mt.Tens
     assert "Σ = 36 B" in drawing.dot
     drawing = viz.draw(MultiHeadAttention(16, 2, dropout=0.1), x, need_weights=True, level="tape")
     assert "shared" not in drawing.dot
+
+
+@pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_what_is_kept_has_the_shapes_that_are_asked_for(
+    layer: MultiHeadAttention, x: mt.Tensor, direction: str, need_weights: bool
+) -> None:
+    """And none of the buffers' own, where a layer's tensors are views of them."""
+    for shapes, said in (("symbolic", "B×h×n×d_k"), ("numeric", "(2, 2, 5, 8)"), (None, "")):
+        options = {"level": "tape", "shapes": shapes, "direction": direction, "need_weights": need_weights}
+        drawing = viz.draw(layer, x, mask=causal_mask(5), **options)
+        tables = [line for line in drawing.dot.split("\n") if 'id="saved-' in line and "shape=plain," in line]
+        rows = [symbols.untagged(row.replace("</TD>", "|")) for t in tables for row in t.split("<TR>")]
+        wanted = f"Q|{said}|640 B|" if said else "Q|640 B|"
+        assert any(row.startswith(wanted) for row in rows)
+        assert said or not re.search(r"\(\d|×", " ".join(tables))
+        assert problems(drawing.json, "a3") == []
 
 
 def test_the_legend_of_the_tape_says_what_is_not_listed(x: mt.Tensor) -> None:

@@ -96,7 +96,6 @@ def _labelled(node: Node) -> Iterator[tuple[Place, object, int]]:
 
 def _labels(node: Node, slot: str, x: Node) -> Sequence[object]:
     """A label for each axis of a slot; none where an op's axes are not known to be its operand's."""
-    assert node.op is not None
     rank, known = len(x.shape or ()), LETTERS.get(node.op.name)
     if node.op.name == "permute":
         return [a % rank for a in node.params["axes"]] if x is node else range(rank)

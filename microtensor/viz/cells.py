@@ -9,14 +9,12 @@ import numpy as np
 from microtensor.viz.fold import Group
 from microtensor.viz.formula import two_digits
 from microtensor.viz.style import LIGHT, to_dark
-from microtensor.viz.trace import Node
 
 __all__ = ["CAPTION", "GREY", "MOST_GRIDS", "WRONG", "grids", "masked"]
 
 MOST_POSITIONS, MOST_GRIDS = 12, 4
 GREY = 'BGCOLOR="#E4E7EB"'  # masked
 WRONG = 'BGCOLOR="{1}" BORDER="1" COLOR="{0}"'.format(*LIGHT.kinds["fault"])  # NaN, or ±∞ that no mask made
-MASKING = {"masked_fill", "where", "add"}  # ops that forbid by −∞
 SIZE = 'WIDTH="9" HEIGHT="9" FIXEDSIZE="TRUE"'
 ORANGE, BLUE, PURPLE = (0xBF, 0x58, 0x04), (0x01, 0x73, 0xE3), (0xA5, 0x43, 0x86)
 CAPTION = (
@@ -25,13 +23,17 @@ CAPTION = (
 )
 
 
-def grids(group: Group, in_row: int) -> tuple[str, str]:
-    """(HTML of the grids of a group, one per head; their scale, or why there are none) of scores, softmax."""
+def grids(group: Group, alone: Any, in_row: int) -> tuple[str, str]:
+    """(HTML of the grids of a group, one per head; their scale, or why there are none) of scores, softmax.
+
+    alone: what masks alone make of it.
+    """
     array = group.last.array
     if group.span is None or group.span.key not in ("scores", "softmax") or array is None or array.ndim < 2:
         return "", ""
-    node = group.members[0] if group.span.key == "softmax" else group.last
-    hidden = masked(node, node.parents[0].array if node.parents else None, array)
+    if not array.size:
+        return "", "no cells: it has no elements"
+    hidden = masked(array, alone)
     while array.ndim > 3 or (array.ndim == 3 and group.span.within is not None):
         array, hidden = array[0], hidden[0]  # the first of the batch
     array, hidden = (each if each.ndim == 3 else each[None] for each in (array, hidden))
@@ -48,12 +50,9 @@ def grids(group: Group, in_row: int) -> tuple[str, str]:
     return f"{_table(wide, high, spacing=2)}<TR>{'</TR><TR>'.join(rows)}</TR></TABLE>", said
 
 
-def masked(node: Node, scores: Any, values: Any) -> Any:
-    """Where nobody may attend: a mask says −∞, or softmax's weight is 0 as its score, if known, is −∞."""
-    if node.op is not None and node.op.name == "softmax":
-        return np.zeros(values.shape, bool) if scores is None else np.isneginf(scores) & (values == 0)
-    of_mask = node.kind == "const" or "mask" in (node.code or "") or (node.op and node.op.name in MASKING)
-    return np.isneginf(values) & bool(of_mask)
+def masked(values: Any, alone: Any) -> Any:
+    """Where nobody may attend: masks alone would have made −∞ of it, and it is that, or as a weight 0."""
+    return np.isneginf(alone) & ((values == 0) | np.isneginf(values))
 
 
 def _grid(values: Any, hidden: Any, ends: tuple[Any, Any]) -> str:

@@ -67,14 +67,15 @@ class _Columns:
         """What is kept, and its shape: by its symbol, or that of what it is a view of, or what made it."""
         names, shapes = self.painter.names, self.painter.shapes
         source = node if name == "y" else dict(node.arguments).get(name)
+        whole = str(buffer.shape) if shapes.how is not None else ""
         if not isinstance(source, Node):
-            return symbols.html(name), str(buffer.shape)
+            return symbols.html(name), whole
         while source.op is not None and source.op.view:  # a part keeps the whole alive
             if names.of(source) is not None and math.prod(source.shape or ()) == buffer.size:
                 break
             source = source.parents[0]
         shape = shapes.html(source) if math.prod(source.shape or ()) == buffer.size else ""
-        return names.short(source), shape or str(buffer.shape)
+        return names.short(source), shape or whole
 
     def _row(self, group: Group, kept: list[tuple[str, str, int]]) -> None:
         painter = self.painter

@@ -126,7 +126,8 @@ class _Writer:
         """What is kept: a table of name, shape, bytes."""
         rows, wide = "", (20, 20, 20) if self.direction == "LR" else (26, 52, 40)
         for name, shape, size in box.rows:
-            rows += f'<TR><TD WIDTH="{wide[0]}">{name}</TD><TD WIDTH="{wide[1]}">{self._small(shape)}</TD>'
+            middle = f'<TD WIDTH="{wide[1]}">{self._small(shape)}</TD>' if shape else ""  # with shapes=None
+            rows += f'<TR><TD WIDTH="{wide[0]}">{name}</TD>{middle}'
             rows += f'<TD WIDTH="{wide[2]}" ALIGN="RIGHT">{self._small(size)}</TD></TR>'
         head = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="0" CELLPADDING="3" COLOR="{self.theme.rule}">'
         return f"{head}{rows}</TABLE>"

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from microtensor.engine import Entry, Tensor
+from microtensor.engine import Tensor
 from microtensor.mode import mode
 from microtensor.viz import symbols
-from microtensor.viz.cells import masked
 from microtensor.viz.flow import Flow
 from microtensor.viz.names import Names
 from microtensor.viz.trace import Graph, Node, kept
 
-__all__ = ["Finding", "findings", "results", "told"]
+__all__ = ["Finding", "findings", "of_masks", "results", "told"]
+
+MASKING = {"add", "cast", "masked_fill", "mul", "where"}  # ops that forbid by −∞, or pass that on
 
 
 @dataclass
@@ -35,9 +36,11 @@ class Finding:
 
 def findings(graph: Graph, names: Names, flow: Flow | None, y: Any) -> list[Finding]:
     """All of them, in the order of the computation."""
-    found = [*_dead_rows(graph, names), *_nan(graph, names, y)]
+    found = [*_dead_rows(graph, names)]
+    if not np.isfinite(y.array).all() or any("∞" in f.mark for f in found):
+        found += _nan(graph, names)
     if flow is not None:
-        found += _zero(graph, names, flow)
+        found += _zero(names, flow)
         if flow.broken is not None and not any(f.fault for f in found):
             what = f"the backward of {names.short(flow.broken)} makes the first NaN"
             found.append(Finding(what, flow.broken, "its backward makes NaN", fault=True))
@@ -50,34 +53,24 @@ def told(found: list[Finding]) -> list[str]:
     return [f"{text} ({n} layers)" if n > 1 else text for text, n in times.items()]
 
 
-def _zero(graph: Graph, names: Names, flow: Flow) -> Iterator[Finding]:
-    for node in graph.nodes:
-        if node in flow.zero:
-            why = _reason(graph, node)
-            text = f"∂L/∂{symbols.html(names.of(node) or 'w')} = 0"
-            yield Finding(f"{text}: {symbols.escape(why)}" if why else text, node, "")
-
-
-def _reason(graph: Graph, node: Node) -> str:
-    """Why, if a layer has said so of this parameter, or of the part of it that a head uses."""
-    for span in (span for user in graph.nodes if node in user.parents for span in user.spans):
-        for name, why in span.zero.items():
-            bound = graph.node_of(span.names.get(name))
-            if bound is not None and node in (bound, *bound.parents):
-                return why
-    return ""
+def _zero(names: Names, flow: Flow) -> Iterator[Finding]:
+    for node, why in flow.zero.items():
+        text = f"∂L/∂{symbols.html(names.of(node) or 'w')} = 0"
+        yield Finding(f"{text}: {symbols.escape(why)}" if why else text, node, "")
 
 
 # --- rows that may attend to nothing ------------------------------------------------------------------------
 
 
 def _dead_rows(graph: Graph, names: Names) -> Iterator[Finding]:
-    for node in graph.nodes:
-        dead = _dead(node)
-        if dead is not None and dead.any():
-            what = "rows" if node.axis is None else f"lines along axis {node.axis}"
-            what = f"{int(dead.sum())} of {dead.size} {what} may attend to nothing"
-            yield Finding(f"{names.short(node)}: {what}", node, what)
+    found = {node: rows for node in graph.nodes if (rows := _dead(node)) is not None and rows.any()}
+    alone = of_masks(graph) if found else {}
+    for node, dead in found.items():
+        of = "rows" if node.axis is None else f"lines along axis {node.axis}"
+        hidden = dead & _all_hidden(node, alone[node])
+        for rows, why in ((hidden, "may attend to nothing"), (dead & ~hidden, "have scores of −∞ only")):
+            what = f"{int(rows.sum())} of {rows.size} {of} {why}"
+            yield from [Finding(f"{names.short(node)}: {what}", node, what)] if rows.any() else []
 
 
 def _dead(node: Node) -> Any:
@@ -92,16 +85,25 @@ def _dead(node: Node) -> Any:
     return None
 
 
+def _all_hidden(node: Node, alone: Any) -> Any:
+    """Of which rows masks hide every key: those that would be dead if all scores were 0, too."""
+    if node.op.name == "softmax":
+        return np.all(np.isneginf(alone), axis=node.params["axis"])
+    q, k, *others = (kept(node.value, i) for i in range(4))
+    _, (stats,) = mode.quiet(node.op.forward, np.zeros_like(q), np.zeros_like(k), *others, **node.params)
+    return stats[1] == 0
+
+
 # --- the first NaN ------------------------------------------------------------------------------------------
 
 
-def _nan(graph: Graph, names: Names, y: Any) -> Iterator[Finding]:
-    """If y is not finite: the leaf or op with the first NaN, and leaves before it with ±∞ that no mask is."""
-    for node, x in results(graph) if not np.isfinite(y.array).all() else ():
+def _nan(graph: Graph, names: Names) -> Iterator[Finding]:
+    """The leaf or op with the first NaN, and leaves before it with ±∞ that no mask is."""
+    for node, x in results(graph):
         if x is None or x.dtype.kind != "f":
             continue
-        nan = np.isnan(x).any()
-        if node.op is None and not (np.isfinite(x) | masked(node, None, x)).all():
+        nan, of_mask = np.isnan(x).any(), node.kind == "const" or "mask" in (node.code or "")
+        if node.op is None and not (np.isfinite(x) | np.isneginf(x) & of_mask).all():
             what = f"holds {'NaN' if nan else '∞'}"
             yield Finding(f"{names.short(node)} {what}", node, what, fault=True)
         elif nan:
@@ -118,29 +120,43 @@ def results(graph: Graph) -> Iterator[tuple[Node, Any]]:
     """
     values: dict[Node, Any] = {}
     for node in graph.nodes:
-        values[node] = _values(node) if node.op is None else _result(graph, node, values)
+        known = _at_hand(node)
+        values[node] = _result(graph, node, values) if known is None and node.op is not None else known
         yield node, values[node]
 
 
-def _values(leaf: Node) -> Any:
-    if isinstance(leaf.value, Tensor):
-        return leaf.value.array
-    return leaf.value if isinstance(leaf.value, np.ndarray) else leaf.array
+def of_masks(graph: Graph) -> dict[Node, Any]:
+    """What masks alone make of each tensor, if what is learned or computed were 0: −∞ where they forbid."""
+    made: dict[Node, Any] = {}
+    for node in graph.nodes:
+        found = _at_hand(node) if node.op is None and node.kind != "param" else None
+        if node.op is not None and node.op.name.endswith("softmax"):
+            found = made[node.parents[0]]
+        elif node.op is not None and (node.op.view or node.op.name in MASKING):
+            found = _result(graph, node, made)
+        made[node] = np.broadcast_to(0.0, node.shape or ()) if found is None else found
+    return made
+
+
+def _at_hand(node: Node) -> Any:
+    """A leaf's values, and those of a result that a layer has tagged; None where they are gone."""
+    if isinstance(node.value, Tensor):
+        return node.value.array
+    return node.value if isinstance(node.value, np.ndarray) else node.array
 
 
 def _result(graph: Graph, node: Node, values: dict[Node, Any]) -> Any:
-    assert node.op is not None
-    if node.array is not None:
-        return node.array
     arguments = []
     for i, given in enumerate(node.value.inputs):
         alive = given() if isinstance(given, weakref.ref) else given
+        source = graph.by_id.get(id(alive))
         known = getattr(alive, "array", alive)
-        if isinstance(alive, Entry):
-            known = values.get(graph.by_id[id(alive)])
+        if source is not None and source.differentiable:
+            known = values.get(source)
         known = kept(node.value, i) if known is None else known
         if known is None and given is not None:
             return None
         arguments.append(known)
-    made = mode.quiet(node.op.forward, *arguments, **node.params)
-    return np.asarray(made[0] if node.op.residuals else made)
+    op = node.value.op
+    made = mode.quiet(op.forward, *arguments, **node.params)
+    return np.asarray(made[0] if op.residuals else made)

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from microtensor import engine
+from microtensor.cost import PRODUCTS
 from microtensor.engine import Entry
 from microtensor.mode import Block
 from microtensor.viz.fold import Edge, Folded
-from microtensor.viz.trace import Graph, Node
+from microtensor.viz.trace import Graph, Node, kept
 from microtensor.walk import unbroadcast, walk
 
 __all__ = ["Flow", "flow", "inputs", "norm", "refuse_freed", "seed"]
@@ -27,6 +28,11 @@ __all__ = ["Flow", "flow", "inputs", "norm", "refuse_freed", "seed"]
 # gradient of b_K stays below 1, that of b_Q above 1e5.
 ROUNDING = 32
 
+# Through these ops what is added to all keys is a number in each row of scores, and softmax ignores that.
+LINEAR = {"add", "cast", "div", "linear", "masked_fill", "matmul", "mul", "neg", "sub", "where"}
+NO_SLOPE = "softmax ignores a number that is added to a whole row of scores"
+SCORES = "of a row"  # what arrives there adds up to 0 along it: alone no reason for a 0
+
 
 @dataclass
 class Flow:
@@ -34,7 +40,7 @@ class Flow:
 
     norms: dict[Node, float] = field(default_factory=dict)
     along: dict[Edge, float] = field(default_factory=dict)
-    zero: set[Node] = field(default_factory=set)
+    zero: dict[Node, str] = field(default_factory=dict)  # and why, as far as that is known
     broken: Node | None = None  # whose backward was the first to make a NaN
 
 
@@ -70,7 +76,8 @@ def flow(graph: Graph, ways: Iterable[Folded], y: Any, g: Any, note: Callable[..
         found = walk([(y.grad_fn, g)], retain_graph=True)
     for node, gradient, _ in found:
         watcher.arrived(graph.by_id[id(node)], gradient)
-    return watcher.result()
+    watcher.flow.along |= {edge: norm(total) for edge, total in watcher.sums.items()}
+    return watcher.flow
 
 
 def refuse_freed(graph: Graph, what: str) -> None:
@@ -96,6 +103,7 @@ class _Watcher:
         self.sums: dict[Edge, Any] = {}  # of edges that several uses add up to
         self.flow = Flow()
         self.terms: dict[Node, float] = {}  # how large the terms are that a gradient sums, or passes on
+        self.why: dict[Node, set[str]] = {}  # what would make a gradient 0, for each way that it came
 
     def __call__(self, entry: Entry, g: Any, gradients: Sequence[Any]) -> list[Any]:
         node = self.graph.by_id[id(entry)]
@@ -117,7 +125,8 @@ class _Watcher:
         largest = float(np.max(np.abs(g), initial=0.0))
         rounding = ROUNDING * float(np.finfo(g.dtype).eps) * self.terms.get(node, 0.0)
         if node.kind == "param" and largest <= rounding:
-            self.flow.zero.add(node)
+            why = self.why.get(node, {""})
+            self.flow.zero[node] = "; ".join(sorted(why)) if why.isdisjoint({"", SCORES}) else ""
 
     def _along(self, node: Node, slot: str, source: Node, g: Any, raw: Any) -> None:
         """One contribution: its norm, and the size of its terms."""
@@ -128,20 +137,37 @@ class _Watcher:
                 self.sums[edge] = self.sums.get(edge, 0) + gradient
             else:
                 self.flow.along[edge] = norm(gradient)
-        self.terms[source] = self.terms.get(source, 0.0) + self._size(node, slot, g, raw, shape)
+        size = self._size(node, slot, g, raw, shape)
+        self.terms[source] = self.terms.get(source, 0.0) + size
+        self.why.setdefault(source, set()).update(self._why(node, slot, g, ends=size == 0))
 
     def _size(self, node: Node, slot: str, g: Any, raw: Any, shape: tuple[int, ...]) -> float:
         """The largest Σ |terms| of an element: of a bias all rows of g, of what was broadcast all copies."""
-        assert node.op is not None
         terms = np.abs(g.reshape(-1, g.shape[-1]) if node.op.name == "linear" and slot == "b" else raw)
         if terms.shape != shape:
             terms = unbroadcast(terms, shape)
         moved = self.terms.get(node, 0.0) if node.op.view else 0.0
         return max(float(np.max(terms, initial=0.0)), moved)
 
-    def result(self) -> Flow:
-        self.flow.along |= {edge: norm(total) for edge, total in self.sums.items()}
-        return self.flow
+    def _why(self, node: Node, slot: str, g: Any, *, ends: bool) -> set[str]:
+        """What would make a contribution 0, or does, as the gradient ends here or before; "" for nothing."""
+        name, before = node.op.name, self.why.get(node, {"the gradient of the result is 0"})
+        if ends:
+            return {self._end(node, slot)} if g.any() else before
+        if name.endswith("softmax"):
+            return {SCORES}
+        if (name, slot) == ("attention", "k") or (name, slot, before) == ("matmul", "b", {SCORES}):
+            return {NO_SLOPE}
+        return before if (node.op.view or name in LINEAR) and before <= {SCORES, NO_SLOPE} else {""}
+
+    def _end(self, node: Node, slot: str) -> str:
+        """Why an op passes no gradient on to an argument."""
+        name, others = node.op.name, (i for i, other in enumerate(node.op.inputs) if other != slot)
+        if name.endswith("softmax") and (node.shape or ())[node.params["axis"]] == 1:
+            return f"{name} of one number does not depend on it"
+        factors = [kept(node.value, i) for i in others if name in (*PRODUCTS, "mul")]
+        nothing = any(x is not None and not np.any(x) for x in factors)
+        return f"{name} multiplies it by 0" if nothing else f"{name} passes no gradient on"
 
 
 def inputs(graph: Graph, entry: Entry) -> list[tuple[str, Node | None]]:

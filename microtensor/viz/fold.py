@@ -177,7 +177,7 @@ def _no_single_node(left: set[Group], users: dict[Group, list[Group]]) -> str:
     loop = path[path.index(path[-1]) :][::-1]
     start = next(i for i, g in enumerate(loop) if g.span is not None)
     loop = [*loop[start:-1], *loop[:start], loop[start]]
-    steps = [g.span.key if g.span is not None else g.members[0].op.name for g in loop]  # type: ignore[union-attr]
+    steps = [g.span.key if g.span is not None else g.members[0].op.name for g in loop]
     return (
         f"fold {steps[0]!r}: cannot be drawn as one node, because a path leaves it and returns: "
         f"{' → '.join(steps)}; put that path inside the fold, or split the fold in two"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -112,7 +113,7 @@ class Printer:
 
     def symbol(self, symbol: str) -> str:
         """One symbol."""
-        return symbols.html(symbol) if self.html else symbols.plain(symbol)
+        return symbols.html(symbol) if self.html else symbols.clean(symbol)
 
     def _super(self, text: str, plain: str) -> str:
         return f"<SUP>{text}</SUP>" if self.html else plain
@@ -148,7 +149,8 @@ class Printer:
         base, _, sub = name.partition("_")
         if isinstance(self.names.get(sub), str):  # split_h: h may have another letter
             return self.symbol(f"{base}_{self.names[sub]}"), ATOM
-        return self.symbol(_written(name)), ATOM
+        weight = len(name) == 3 and name[0] == "W"  # W_Q is an identifier's way to write W^Q
+        return self.symbol(name.replace("_", "^") if weight else name), ATOM
 
     def _stored(self, symbol: str) -> str:
         text = self.symbol(symbol.removesuffix(".mT"))
@@ -227,19 +229,13 @@ class Printer:
         return f"{self._name(function)[0]}({', '.join(self._print(a)[0] for a in arguments)})", ATOM
 
 
-def _written(name: str) -> str:
-    """A Python name as a symbol: W_Q is an identifier's way to write W^Q, b_Q and d_k mean subscripts."""
-    return name.replace("_", "^") if len(name) == 3 and name[0] == "W" else name
-
-
 # --- evaluating ---------------------------------------------------------------------------------------------
 
 
 def _softmax(x: Any) -> Any:
-    with np.errstate(invalid="ignore"):  # −∞ − −∞ in a row that may attend to nothing
-        e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    total = e.sum(axis=-1, keepdims=True)
-    return np.where(total > 0, e / np.where(total > 0, total, 1), 0)
+    top = np.max(x, axis=-1, keepdims=True)
+    e = np.exp(x - np.where(np.isneginf(top), 0, top))
+    return e / np.maximum(e.sum(axis=-1, keepdims=True), 1)  # 0 in a row that may attend to nothing
 
 
 FUNCTIONS: dict[str, Any] = {
@@ -258,20 +254,7 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
 
     A name that is None drops its term, as in print. Functions that a layer defines (split_h) come in `names`.
     """
-    absent = {name for name, value in names.items() if value is None}
-    tree = ast.parse(ast.unparse(parse(text)[1]), mode="eval").body
-    expression = ast.Expression(_Without(absent).visit(tree))
-    code = compile(ast.fix_missing_locations(expression), text, "eval")
-    return eval(code, {"__builtins__": {}, **FUNCTIONS, **names})
-
-
-class _Without(ast.NodeTransformer):
-    """Takes absent terms out of sums."""
-
-    def __init__(self, absent: set[str]) -> None:
-        self.absent = absent
-
-    def visit_BinOp(self, tree: ast.BinOp) -> ast.AST:
-        self.generic_visit(tree)
-        term = tree.right.id if isinstance(tree.op, ast.Add) and isinstance(tree.right, ast.Name) else ""
-        return tree.left if term in self.absent else tree
+    text = ast.unparse(parse(text)[1])
+    for absent in (name for name, value in names.items() if value is None):
+        text = re.sub(rf" \+ {absent}(?=[),]| [+-]|$)", "", text)
+    return eval(text, {"__builtins__": {}, **FUNCTIONS, **names})

@@ -102,7 +102,6 @@ class Names:
 
     def _of_op(self, node: Node) -> dict[str, Any]:
         """The names in an op's texts → symbols, numbers, or None for what is absent; y is the result."""
-        assert node.op is not None
         values: dict[str, Any] = {k: v for k, v in node.params.items() if isinstance(v, int | float | None)}
         for slot, value in node.arguments:
             is_node = isinstance(value, Node)
@@ -143,7 +142,6 @@ class Names:
         return [printer.print(text, sign) for text, sign in signs if sign is not None]
 
     def _gradients_of_op(self, node: Node, *, html: bool) -> list[str]:
-        assert node.op is not None
         op, texts, names = node.op, texts_of(node.op), self._of_op(node)
         left, right = (self.printer(n, html=html) for n in (names, {**names, "g": f"d{names['y']}"}))
         lines, read = [], set[str]()
@@ -232,7 +230,6 @@ class Names:
 
     def op(self, node: Node) -> tuple[str, str]:
         """(word, details) of an op at level ops: ("reshape", "(2, 5, 2, 8)")."""
-        assert node.op is not None
         label, details = node.op.label, [v for _, v in node.arguments if isinstance(v, int | float)]
         is_word = label.isascii() and label.replace(" ", "").isalpha()
         word = label if is_word and not node.op.name.endswith(label) else node.op.name

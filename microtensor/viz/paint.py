@@ -94,6 +94,7 @@ class Painter:
 
     def picture(self, what: str, state: State) -> Picture:
         """All of it, under the title `what`; state: of its page."""
+        self.alone = state.folds.alone
         self.draw_groups()
         self.draw_arrows()
         self.draw_output()
@@ -144,7 +145,7 @@ class Painter:
         for i, parameter in enumerate(parameters):
             node = parameter.last
             symbol = self.names.of(node) or "w"
-            text = f"{symbols.plain(symbol)} {self.shapes.plain(node)}"
+            text = f"{symbols.clean(symbol)} {self.shapes.plain(node)}"
             said.append(f"{node.code}: {text}" if node.code and node.code != symbol else text)
             zero = self.flow is not None and node in self.flow.zero
             shape, count = self.shapes.html(node), 1 + len(self.folded.twins.get(node, ()))
@@ -163,7 +164,7 @@ class Painter:
         node = group.last
         symbol = self.names.of(node) or "x"
         kind, word = node.kind, {"const": "constant"}.get(node.kind, node.kind)
-        parts = [f"{symbols.plain(symbol)}: {word} {self.shapes.plain(node)} {node.dtype}".strip()]
+        parts = [f"{symbols.clean(symbol)}: {word} {self.shapes.plain(node)} {node.dtype}".strip()]
         parts += [node.code] if node.code and node.code != symbol else []
         lines, small = [symbols.html(symbol)], [self.shapes.html(node)]
         id = self.unique(f"node-{symbols.safe(self.names.stable(node))}")
@@ -200,7 +201,6 @@ class Painter:
 
     def _op_box(self, group: Group) -> None:
         node = group.last
-        assert node.op is not None
         word, details = self.names.op(node)
         fused = " (fused)" if node.fused else ""
         name, key = f"t{node.number}", symbols.safe(node.op.name)
@@ -232,8 +232,7 @@ class Painter:
             found = cost.readable(self._flop(group.members)), cost.readable(size, "B")
             box.small += [f"{text}{self._each(group)}" for text in found]
         if self.options.values:
-            in_row = 2 if self.narrow else MOST_GRIDS
-            box.grids, said = grids(group, in_row)
+            box.grids, said = grids(group, self.alone[group.last], 2 if self.narrow else MOST_GRIDS)
             box.small.append(said)
         self._mark(box, group)
         self.add(box, self.frames.of(group))
@@ -273,7 +272,7 @@ class Painter:
         node = self.graph.output
         symbol = self.names.of(node) or "y"
         lines, small = [symbols.html(symbol)], [self.shapes.html(node)]
-        tooltip = f"{symbols.plain(symbol)}: output {self.shapes.plain(node)} {node.dtype}"
+        tooltip = f"{symbols.clean(symbol)}: output {self.shapes.plain(node)} {node.dtype}"
         id = self.unique(f"node-{symbols.safe(self.names.stable(node))}")
         box = Box("out", id, "input", "input", "output", lines, small, tooltip)
         tail, _ = self.of[self.folded.output]
@@ -331,7 +330,7 @@ class Painter:
         return _range([self.flow.along[e] for e in (edge, *self.folded.like.get(edge, ()))])
 
     def _edge_tooltip(self, edge: Edge) -> str:
-        source = symbols.plain(self.names.of(edge.source) or self.names.op(edge.source)[0])
+        source = symbols.clean(self.names.of(edge.source) or self.names.op(edge.source)[0])
         times = f" ×{edge.times}" if edge.times > 1 else ""
         line = self.names.line(edge.head, html=False) if self.by_line else self.names.op(edge.head.last)[0]
         no = "" if edge.source.differentiable else ", no gradient"

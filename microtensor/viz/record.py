@@ -65,7 +65,6 @@ class Span:
     index: int | None = None  # of a frame that is one of several: head 1, head 2 …
     within: int | None = None  # index of the frame around it
     constants: tuple[str, ...] = ()  # formulas of numbers that occur inside
-    zero: dict[str, str] = field(default_factory=dict)  # why the gradient of a name is 0, if it is
     names: dict[str, Any] = field(default_factory=dict)
 
 
@@ -256,7 +255,6 @@ def fold(
     title: str | None = None,
     index: int | None = None,
     constants: tuple[str, ...] = (),
-    zero: dict[str, str] | None = None,
     **names: Any,
 ) -> _Nothing | _Block:
     """What is computed inside the block is one node at level equations: `with viz.fold("scores", ...):`.
@@ -268,7 +266,6 @@ def fold(
     index: of a frame that is one of several: what is named and folded in it is numbered (S_1, head 1).
     constants: formulas of numbers inside, in names of axes ("1 / sqrt(d_k)"): an op that was given the number
         shows the formula.
-    zero: name → why its gradient is zero, where it is.
     names: what the names in the texts are: tensors, numbers, or None for a term that is absent; in a frame,
         other symbols for those that are given inside it (H="head").
 
@@ -278,4 +275,4 @@ def fold(
         return _nothing
     kind = "fold" if texts else "frame"
     details = {"kind": kind, "key": key, "texts": texts, "lane": lane, "title": title, "index": index}
-    return _Block(recorder, {**details, "names": names, "constants": constants, "zero": zero or {}})
+    return _Block(recorder, {**details, "names": names, "constants": constants})

@@ -7,7 +7,7 @@ remembered as the twins of what is drawn, so that norms are said as a range.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from microtensor.viz.fold import Edge, Folded, Group, path_of
@@ -119,11 +119,11 @@ def _without(folded: Folded, run: list[_Layer]) -> Folded:
     for group in first.groups:
         twins = [layer.groups[first.place[group]] for layer in others]
         for nodes in zip(*((*g.members, *g.inside) for g in (group, *twins)), strict=True):
-            folded.twins.setdefault(nodes[0], []).extend(_all(folded, nodes[1:]))
+            folded.twins.setdefault(nodes[0], []).extend(_all(nodes[1:], folded.twins))
     for mine, theirs in zip(
         [*first.inner, *first.outer], zip(*([*o.inner, *o.outer] for o in others), strict=True), strict=True
     ):
-        folded.like.setdefault(mine, []).extend(_edges(folded, theirs))
+        folded.like.setdefault(mine, []).extend(_all(theirs, folded.like))
     (begin,), (end,) = first.results, run[-1].results
     edges = [e for e in folded.edges if e.head not in gone and (e.tail not in gone or e in run[-1].leaving)]
     for edge in edges:
@@ -140,9 +140,6 @@ def _without(folded: Folded, run: list[_Layer]) -> Folded:
     return made
 
 
-def _all(folded: Folded, nodes: Iterable[Node]) -> list[Node]:
-    return [twin for node in nodes for twin in (node, *folded.twins.get(node, ()))]
-
-
-def _edges(folded: Folded, edges: Iterable[Edge]) -> list[Edge]:
-    return [twin for edge in edges for twin in (edge, *folded.like.get(edge, ()))]
+def _all(parts: Iterable[Any], twins: Mapping[Any, list[Any]]) -> list[Any]:
+    """Nodes or edges, each with those that it stands for already."""
+    return [twin for part in parts for twin in (part, *twins.get(part, ()))]

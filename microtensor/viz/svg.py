@@ -95,15 +95,14 @@ def _join_runs(parent: ET.Element, widths: Widths) -> None:
     """Replace the <text> children of an element by one per line, with a <tspan> per run."""
     line: list[_Run] = []
     for child in [*parent, None]:
-        if child is not None and child.tag == f"{{{SVG}}}text":
-            run = _Run(child, widths)
-            if line and not (abs(run.y - line[-1].y) < 0.1 and abs(run.left - _end(line)) <= 1.5):
-                _as_one(parent, line)
-                line = []
-            line.append(run)
-        elif line:
+        run = _Run(child, widths) if child is not None and child.tag == f"{{{SVG}}}text" else None
+        joins = (
+            run is not None and line and abs(run.y - line[-1].y) < 0.1 and abs(run.left - _end(line)) <= 1.5
+        )
+        if line and not joins:
             _as_one(parent, line)
             line = []
+        line += [run] if run is not None else []
 
 
 def _end(line: list[_Run]) -> float:
@@ -130,10 +129,9 @@ def _as_one(parent: ET.Element, line: list[_Run]) -> None:
 
 def _tspan(run: _Run, dy: float) -> ET.Element:
     script = run.element.get("baseline-shift") is not None
-    span = ET.Element(f"{{{SVG}}}tspan")
-    for key in ("font-weight", "font-style", "fill", "text-decoration"):
-        if (value := run.element.get(key)) is not None:
-            span.set(key, value)
+    looks = ("font-weight", "font-style", "fill", "text-decoration")
+    given = {key: value for key in looks if (value := run.element.get(key)) is not None}
+    span = ET.Element(f"{{{SVG}}}tspan", given)
     span.set("font-size", f"{run.size * (SCRIPT_SIZE if script else 1):g}")
     if abs(dy) > 1e-6:
         span.set("dy", f"{dy:.2f}")

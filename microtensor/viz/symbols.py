@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["clean", "html", "indexed", "one_line", "plain", "quote", "safe", "scripts", "untagged", "which"]
+__all__ = ["clean", "escape", "html", "indexed", "one_line", "quote", "safe", "untagged", "which", "words"]
 
 LONGEST = 60
 # A letter with accents and _sub, or a word with a short one (split_h, not layer_norm); then ^super, (which).
@@ -78,21 +78,13 @@ def which(symbol: str, number: int) -> str:
     return f"{symbol}{'' if '^' in symbol else '^'}({number})"
 
 
-def scripts(symbol: str) -> tuple[str, str, str] | None:
-    """(base, subscript, superscript) of what is written like a symbol, else None."""
-    match = SYMBOL.fullmatch(symbol) if len(symbol) <= LONGEST else None
-    if match is None:
-        return None
-    return match["letter"] or match["word"], match["sub"] or match["short"] or "", match["sup"] or ""
-
-
 @functools.lru_cache(maxsize=10_000)
 def html(symbol: str) -> str:
     """A symbol as HTML-like label: letters italic, digits and words upright, subscript before superscript."""
-    parts = scripts(symbol)
+    parts = SYMBOL.fullmatch(symbol) if len(symbol) <= LONGEST else None
     if parts is None:
         return escape(clean(symbol))
-    base, sub, sup = parts
+    base, sub, sup = parts["letter"] or parts["word"], parts["sub"] or parts["short"], parts["sup"] or ""
     text = _italic(base)
     text += f"<SUB>{','.join(map(_italic, sub.split(',')))}</SUB>" if sub else ""
     letters, bracket, number = sup.partition("(")
@@ -101,12 +93,9 @@ def html(symbol: str) -> str:
 
 def _italic(text: str) -> str:
     letters = re.sub(r"[\u0300-\u036f]", "", unicodedata.normalize("NFD", text))
-    word = (
-        not letters.isalpha()
-        or letters == "Σ"
-        or (len(letters) > 1 and not re.fullmatch("d[A-Za-z]", letters))
-    )
-    return escape(text) if word else f"<I>{escape(text)}</I>"
+    short = len(letters) == 1 or re.fullmatch("d[A-Za-z]", letters)
+    letter = short and letters.isalpha() and letters != "Σ"
+    return f"<I>{escape(text)}</I>" if letter else escape(text)
 
 
 def untagged(html_text: str) -> str:
@@ -118,8 +107,3 @@ def untagged(html_text: str) -> str:
 def words(labels: Iterable[str]) -> set[str]:
     """The words in labels, and ∘: d_k of √d_k. 400 B is one, and no letter B."""
     return set(re.findall(r"\b\d+ B\b|\w+|∘", untagged(" ".join(labels))))
-
-
-def plain(symbol: str) -> str:
-    """A symbol in a tooltip."""
-    return symbol if scripts(symbol) else clean(symbol)

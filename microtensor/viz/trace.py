@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from microtensor import engine
-from microtensor.engine import Entry, Op
+from microtensor.engine import Entry
 from microtensor.listing import reachable
 from microtensor.nn.module import Parameter
 from microtensor.viz import formula
@@ -34,7 +34,7 @@ class Node:
     shape: tuple[int, ...] | None  # None where an input that needs no gradient is gone
     dtype: str
     differentiable: bool  # does a gradient flow through it?
-    op: Op | None = None
+    op: Any = None  # the entry's; None for a leaf
     params: dict[str, Any] = field(default_factory=dict)
     # formal name and value of each argument slot; a value is a node, a number, or None
     arguments: list[tuple[str, Any]] = field(default_factory=list)

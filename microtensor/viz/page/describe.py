@@ -40,11 +40,9 @@ def describe(painter: Painter, rows: list[list[Box]], state: State) -> Data:
     return _Describer(painter, rows, state).data()
 
 
-def summaries(graph: Graph) -> dict[Node, Data]:
+def summaries(graph: Graph, alone: dict[Node, Any]) -> dict[Node, Data]:
     """Least, mean and greatest value and the norm of each tensor, and its first values as maps."""
-    known = dict(results(graph))
-    scores = {node: known[node.parents[0]] for node in known if node.op is not None and node.parents}
-    return {n: _summary(x, masked(n, scores.get(n), x)) for n, x in known.items() if x is not None}
+    return {n: _summary(x, masked(x, alone[n])) for n, x in results(graph) if x is not None}
 
 
 def _summary(array: Any, hidden: Any) -> Data:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from microtensor.viz.axes import Shapes
 from microtensor.viz.depth import collapse, hide, module_span, prefixes
+from microtensor.viz.findings import of_masks
 from microtensor.viz.fold import Folded, fold
 from microtensor.viz.frames import Frames
 from microtensor.viz.page.calls import Calls
@@ -40,7 +41,8 @@ class Folds:
 
     def __init__(self, graph: Graph, shapes: Shapes, options: Options) -> None:
         self.graph, self.level, self.calls = graph, options.level, Calls(graph)
-        self.values = summaries(graph) if options.values else {}
+        self.alone = of_masks(graph) if options.values else {}
+        self.values = summaries(graph, self.alone) if options.values else {}
         self.hidden = collapse(graph, options.depth)  # anyway
         folded = self._fold(self.hidden)
         frames = Frames(folded, shapes, options.level, str)
