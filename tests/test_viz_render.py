@@ -413,6 +413,97 @@ def test_a_factorys_tensor_is_drawn_with_the_names_of_its_variables(tmp_path: Pa
     assert "loss" not in made[1]  # the names of the modules alone
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--fused", "--fused at --level equations, which is drawn line by line; add --level tape"),
+        ("--fused --level heads", "--fused at --level heads, which is drawn line by line; add --level tape"),
+        ("--fused --level tape --values", "--values beside --fused, .*; leave one of them out"),
+        ("--paper --direction LR", "--paper is --direction BT; leave --direction out, or --paper"),
+        ("--paper --shapes both", "--paper is --shapes none; leave --shapes out, or --paper"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(
+    options: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        tool().main(["-o", str(tmp_path / "x.dot"), *options.split()])
+    assert re.search(f"error: {said}$", capsys.readouterr().err, re.M)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["length", "memory", "batch", "d-model", "heads"])
+def test_a_size_that_no_memory_holds_is_refused_before_it_is_computed(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool().main(["-o", str(tmp_path / "x.dot"), f"--{option}", "100000000"]) == 1
+    found = capsys.readouterr().err
+    assert re.fullmatch(
+        r"draw_attention: .* may take [\d,.]+ GB, and 4 are the most; choose smaller .*\n", found
+    )
+    assert f"--{option} 100000000" in found
+    with pytest.raises(SystemExit, match="2"):
+        tool().main([f"--{option}", "9" * 400])
+
+
+def test_memory_that_runs_out_is_said_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise MemoryError("Unable to allocate 149. GiB")
+
+    monkeypatch.setattr(viz, "draw", full)
+    assert tool().main(["-o", str(tmp_path / "x.dot")]) == 1
+    assert capsys.readouterr().err == "draw_attention: Unable to allocate 149. GiB; choose smaller sizes\n"
+    assert load_tool("draw_model").main([f"{ROOT}/examples/gallery/pictures.py:formula"]) == 1
+    assert capsys.readouterr().err == "draw_model: Unable to allocate 149. GiB; let the factory make less\n"
+
+
+MINE = """
+import microtensor as mt
+from microtensor import nn
+from models import GPT, GPTConfig
+def loss(): return mt.ones(3, requires_grad=True) * 2
+def model(): return nn.Linear(3, 4), mt.ones(2, 3)
+def alone(): return nn.Linear(3, 4)
+def wants(x): return x
+def gpt(): return GPT(GPTConfig(5, 20, n_layer=1, n_head=2, n_embd=16)), mt.randint(0, 20, (2, 5))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("mine.py:loss --grads", r"--grads needs .*, not \(3,\); let the factory return a loss, .*"),
+        ("mine.py:model --grads", r"--grads needs .*, not \(2, 4\); let the factory return a loss, .*"),
+        ("mine.py:alone", "Linear.forward: .* 'input'; let the factory return the module and its inputs"),
+        ("mine.py:wants", "mine.py:wants wants arguments .*; name a function that takes nothing"),
+        ("mine.py:loss --level heads", "--level heads takes a module, .*, or choose --level equations"),
+        ("mine.py:gpt --max-nodes 5 --level ops", ".* than --max-nodes 5, .*; use --level equations, .*"),
+        ("mine.py:gpt --depth 2 --level ops", "--depth 2 at .*; depth is a whole number .*"),
+        ("nomod:x", "nomod: there is no module nomod; name one that is installed, or a file, .*"),
+        ("os.nomod:x", "os.nomod: there is no module os.nomod; name one that is installed, or a file, .*"),
+        ("needs.py:x", "needs.py: there is no module nomod; install it"),
+        ("wrong.py:x", "wrong.py is no Python: .*; mend it"),
+        ("..mine:x", "'..mine' is the name of no module; write module:function, or file.py:function"),
+        ("mine", "'mine' names no function; write module:function, or file.py:function"),
+    ],
+)
+def test_errors_of_a_command_advise_what_a_command_can(
+    options: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("mine", MINE), ("needs", "import nomod"), ("wrong", "def f(:")):
+        (tmp_path / f"{name}.py").write_text(text)
+    assert load_tool("draw_model").main([*options.split(), "-o", "x.svg"]) == 1
+    assert re.fullmatch(rf"draw_model: {said}\n", capsys.readouterr().err)
+    assert not (tmp_path / "x.svg").exists()
+
+
 def test_the_tool_explains_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tool().main(["-o", str(tmp_path / "x.svg"), "--heads", "3"]) == 1
     assert "not divisible" in capsys.readouterr().err

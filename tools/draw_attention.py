@@ -9,6 +9,7 @@ Without -o the file is attention.svg here; a file that is there is replaced, whi
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -25,6 +26,7 @@ LEVELS = {
     "heads": "the lines of each head",
     "tape": "forward, what is kept alive, backward",
 }
+MOST = 4e9  # bytes: a picture is the same at any size, and shall not take all the memory there is
 FILES = "files: .svg .html .png .pdf .dot .json; without it attention.svg; what is there is replaced"
 
 
@@ -59,13 +61,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add(
         "--direction",
         choices=("TB", "BT", "LR"),
-        default="TB",
         help="LR is for slides, BT like the paper's figure",
     )
     add(
         "--shapes",
         choices=("symbolic", "numeric", "both", "none"),
-        default="symbolic",
         help="B×h×n×d_k or numbers",
     )
     add("--names", choices=("math", "code"), default="math", help="W^Q or q_proj.weight")
@@ -77,8 +77,18 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add("--no-legend", action="store_true", help="the graph alone")
     chosen = parser.parse_args(argv)
-    if chosen.paper:
-        chosen.direction, chosen.shapes, chosen.no_legend = "BT", "none", True
+    usual, paper = {"direction": "TB", "shapes": "symbolic"}, {"direction": "BT", "shapes": "none"}
+    for option, value in (paper if chosen.paper else usual).items():
+        if chosen.paper and getattr(chosen, option) not in (None, value):
+            parser.error(f"--paper is --{option} {value}; leave --{option} out, or --paper")
+        setattr(chosen, option, getattr(chosen, option) or value)
+    chosen.no_legend |= chosen.paper
+    if chosen.fused and chosen.level != "tape":
+        parser.error(f"--fused at --level {chosen.level}, which is drawn line by line; add --level tape")
+    if chosen.fused and chosen.values:
+        parser.error(
+            "--values beside --fused, whose kernel keeps no scores or weights; leave one of them out"
+        )
     if chosen.mask == "causal" and chosen.memory not in (None, chosen.length):
         parser.error("--mask causal needs as many keys as queries; leave --memory out")
     return chosen
@@ -86,13 +96,42 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def positive(text: str) -> int:
     """A whole number of at least 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    if not text.isdecimal() or len(text) > 12 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1 and at most 12 digits")
     return int(text)
+
+
+def check_memory(chosen: argparse.Namespace) -> None:
+    """About what forward and backward take at most: some tensors of each size, four bytes an element.
+
+    Raises: ValueError if that is much, before anything is computed.
+    """
+    B, h, n, m, d = chosen.batch, chosen.heads, chosen.length, chosen.memory or chosen.length, chosen.d_model
+    scores = 0 if chosen.fused else B * h * n * m
+    taken = 4 * (14 * scores + 16 * B * (n + m) * d + 10 * d * d)
+    if taken > MOST:
+        other = "" if chosen.memory is None else f" --memory {m}"
+        raise ValueError(
+            f"--batch {B} --heads {h} --length {n}{other} --d-model {d} may take {taken / 1e9:,.1f} GB, and "
+            f"{MOST / 1e9:g} are the most; choose smaller sizes, the picture stays the same"
+        )
+
+
+def as_options(said: str) -> str:
+    """What `draw` says of its arguments, said of the options of a command: level='ops' is --level ops."""
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found[1].replace("_", "-"), (found[2] or "").strip("'").replace("None", "none")
+        return f"--{name} {value}" if value not in ("", "True") else f"--{name}"
+
+    names = "cost|depth|direction|grads|legend|level|max_nodes|names|shapes|theme|values"
+    text = re.sub(rf"\b({names})=('\w+'|\w+)?", option, said.removeprefix("draw: "))
+    return re.sub(r"\bmax_nodes\b", "--max-nodes", text)
 
 
 def draw(chosen: argparse.Namespace) -> viz.Drawing:
     """One forward of a layer, as a drawing."""
+    check_memory(chosen)
     mt.manual_seed(0)
     layer = MultiHeadAttention(chosen.d_model, chosen.heads, bias=not chosen.no_bias, dropout=chosen.dropout)
     x = mt.randn(chosen.batch, chosen.length, chosen.d_model, requires_grad=True)
@@ -128,7 +167,10 @@ def main(argv: list[str] | None = None) -> int:
             replaced = ", in place of the one that was there" if path.exists() else ""
             print(f"saved {drawing.save(path)}{replaced}")
     except (ValueError, RuntimeError, OSError) as error:
-        print(f"draw_attention: {error}", file=sys.stderr)
+        print(f"draw_attention: {as_options(str(error))}", file=sys.stderr)
+        return 1
+    except MemoryError as error:
+        print(f"draw_attention: {error or 'out of memory'}; choose smaller sizes", file=sys.stderr)
         return 1
     return 0
 

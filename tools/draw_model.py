@@ -12,10 +12,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import inspect
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +25,13 @@ sys.path.insert(0, str(ROOT))
 
 import microtensor as mt  # noqa: E402
 from microtensor import nn, viz  # noqa: E402
+from tools.draw_attention import as_options  # noqa: E402
+
+# cures that a program has, and those that a command has
+CURES = {
+    r"; pass the gradient of it as grads=, .*": "; let the factory return a loss, such as its .sum()",
+    r"; options of draw are .*": "; let the factory return the module and its inputs",
+}
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -52,23 +61,42 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def load(name: str) -> Callable[[], Any]:
     """The function that a name like module:function or file.py:function means.
 
-    Raises: ValueError if there is none.
+    Raises: ValueError if there is none that takes nothing.
     """
     place, _, function = name.rpartition(":")
     if not place:
         raise ValueError(f"{name!r} names no function; write module:function, or file.py:function")
-    if place.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-        if spec is None or spec.loader is None or not Path(place).exists():
-            raise ValueError(f"there is no file {place}; name one that exists")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    else:
-        module = importlib.import_module(place)
+    try:
+        module = _module(place)
+    except ModuleNotFoundError as error:
+        ours = error.name is not None and f"{place}.".startswith(f"{error.name}.")
+        cure = "name one that is installed, or a file, as in file.py:function" if ours else "install it"
+        raise ValueError(f"{place}: there is no module {error.name}; {cure}") from None
+    except SyntaxError as error:
+        raise ValueError(f"{place} is no Python: {error}; mend it") from None
     found = getattr(module, function, None)
     if not callable(found):
         raise ValueError(f"{place} has no function {function!r}; name one that takes nothing")
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise ValueError(f"{name} wants arguments ({error}); name a function that takes nothing") from None
     return found  # type: ignore[no-any-return]
+
+
+def _module(place: str) -> ModuleType:
+    if not place.endswith(".py"):
+        if not all(part.isidentifier() for part in place.split(".")):
+            raise ValueError(
+                f"{place!r} is the name of no module; write module:function, or file.py:function"
+            )
+        return importlib.import_module(place)
+    spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+    if spec is None or spec.loader is None or not Path(place).is_file():
+        raise ValueError(f"there is no file {place}; name one that exists")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run(factory: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, mt.Tensor]]:
@@ -104,7 +132,13 @@ def main(argv: list[str] | None = None) -> int:
             replaced = ", in place of the one that was there" if path.exists() else ""
             print(f"saved {drawing.save(path)}{replaced}")
     except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
-        print(f"draw_model: {error}", file=sys.stderr)
+        said = str(error)
+        for cure, other in CURES.items():
+            said = re.sub(cure, other, said)
+        print(f"draw_model: {as_options(said)}", file=sys.stderr)
+        return 1
+    except MemoryError as error:
+        print(f"draw_model: {error or 'out of memory'}; let the factory make less", file=sys.stderr)
         return 1
     return 0
 
