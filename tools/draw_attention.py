@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -77,21 +79,24 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add("--no-legend", action="store_true", help="the graph alone")
     chosen = parser.parse_args(argv)
+    complete(chosen, parser.error)
+    return chosen
+
+
+def complete(chosen: argparse.Namespace, refuse: Callable[[str], Any]) -> None:
+    """Fill in what --paper decides, and refuse options that exclude each other."""
     usual, paper = {"direction": "TB", "shapes": "symbolic"}, {"direction": "BT", "shapes": "none"}
     for option, value in (paper if chosen.paper else usual).items():
         if chosen.paper and getattr(chosen, option) not in (None, value):
-            parser.error(f"--paper is --{option} {value}; leave --{option} out, or --paper")
+            refuse(f"--paper is --{option} {value}; leave --{option} out, or --paper")
         setattr(chosen, option, getattr(chosen, option) or value)
     chosen.no_legend |= chosen.paper
     if chosen.fused and chosen.level != "tape":
-        parser.error(f"--fused at --level {chosen.level}, which is drawn line by line; add --level tape")
+        refuse(f"--fused at --level {chosen.level}, which is drawn line by line; add --level tape")
     if chosen.fused and chosen.values:
-        parser.error(
-            "--values beside --fused, whose kernel keeps no scores or weights; leave one of them out"
-        )
+        refuse("--values beside --fused, whose kernel keeps no scores or weights; leave one of them out")
     if chosen.mask == "causal" and chosen.memory not in (None, chosen.length):
-        parser.error("--mask causal needs as many keys as queries; leave --memory out")
-    return chosen
+        refuse("--mask causal needs as many keys as queries; leave --memory out")
 
 
 def positive(text: str) -> int:
