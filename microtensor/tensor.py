@@ -11,6 +11,8 @@ import builtins
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from microtensor import autograd, dtypes, engine, printing
 from microtensor.engine import Array, Entry
 from microtensor.hooks import Hooks
@@ -25,7 +27,8 @@ from microtensor.methods.products import Products
 from microtensor.methods.reductions import Reductions
 from microtensor.methods.shapes import Shapes
 from microtensor.missing import explain_missing
-from microtensor.place import mark_changed
+from microtensor.mode import mode
+from microtensor.place import mark_changed, warn
 
 __all__ = ["Tensor", "as_tensor", "check_device", "device"]
 
@@ -49,8 +52,6 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         *("__weakref__", "_grad", "_requires_grad", "array", "base", "grad_fn", "hooks", "name", "summed"),
         "version",
     )
-    __array_priority__ = 1000  # NumPy's binary operators hand over to ours: ndarray ∘ tensor is a tensor
-    __array_ufunc__ = None
 
     array: Array
     _grad: Tensor | None
@@ -191,10 +192,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         return self.array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        array = self.numpy()
-        if copy or (dtype is not None and array.dtype != dtype):
-            return array.astype(dtype or array.dtype)
-        return array
+        return np.array(self.numpy(), dtype, copy=copy)
 
     # --- backward -------------------------------------------------------------------------------------------
 
@@ -237,6 +235,9 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         return builtins.bool(self.array.item())
 
     def __float__(self) -> builtins.float:
+        if mode.grad and self.requires_grad:
+            warn(f"float: the gradient of a tensor x of shape {self.shape} does not go through its number; "
+                 f"use x.exp() for math.exp(x), or x.item() where only the number is meant")  # fmt: skip
         return builtins.float(self.item())
 
     def __int__(self) -> builtins.int:

@@ -667,7 +667,7 @@ def trained(t: Any, d: Draw, kind: str, schedule: str, reload_at: int) -> list[A
         optimiser.step()
         found.append([group["lr"] for group in optimiser.param_groups] + rates.get_last_lr())
         rates.step()
-        found.append([float(loss), rates.last_epoch])
+        found.append([loss.item(), rates.last_epoch])
     return found + [np.ravel(w.tolist()).tolist() for w in weights]
 
 

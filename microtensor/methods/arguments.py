@@ -15,10 +15,13 @@ from microtensor.random import Generator, default_generator
 __all__ = ["CPU", "Dim", "as_axes", "as_axis", "as_axis_of", "as_choice", "as_fill", "as_index"]
 __all__ += ["as_integer", "as_lengths", "as_number", "as_operand", "as_rng", "as_shape"]
 __all__ += ["as_sizes", "as_spread", "as_tensors", "broadcast", "check_device", "device", "is_int"]
-__all__ += ["refuse_empty"]
+__all__ += ["for_arrays", "refuse_empty", "refuse_integers", "refuse_two_dtypes"]
 
 Dim = int | Sequence[int] | None
 _MOST = 2**63 - 1
+# what NumPy calls otherwise than we do
+_NUMPYS = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "absolute": "abs"}
+_NUMPYS |= {"equal": "eq", "negative": "neg", "invert": "bitwise_not", "rint": "round"}
 
 
 def as_axis(who: str, tensor: Any, dim: Any, keepdim: bool = False, new: int = 0) -> int:
@@ -190,6 +193,18 @@ def refuse_empty(who: str, tensor: Any, dim: Any) -> None:
         raise IndexError(f"{who}: shape {tensor.shape} has no elements along dim {dim}; give it one at least")
 
 
+def refuse_integers(who: str, x: Any) -> None:
+    """A mean of integers is none."""
+    if not dtypes.floating(x.dtype):
+        raise RuntimeError(f"{who}: a {who} of {x.dtype} would be cut to {x.dtype}; use .float().{who}()")
+
+
+def refuse_two_dtypes(who: str, a: Any, b: Any) -> None:
+    """Where neither is converted unasked."""
+    if a.dtype != b.dtype:
+        raise TypeError(f"{who}: dtypes {a.dtype} and {b.dtype} differ; convert one with .to(dtype)")
+
+
 def as_operand(value: Any, dtype: dtypes.DType, who: str = "tensor") -> Any:
     """A tensor as it is; anything else as a tensor of dtype, which must be able to hold it."""
     if isinstance(value, engine.Tensor):
@@ -204,6 +219,16 @@ def as_fill(who: str, value: Any, dtype: dtypes.DType) -> Any:
     if not dtypes.floating(dtype):
         raise RuntimeError(f"{who}: {dtype} carries no gradient to value; use value.item()")
     return value.to(dtype)
+
+
+def for_arrays(name: str, x: Any, more: str = "") -> TypeError:
+    """The error of a function of NumPy's kind (np.exp) that is given the tensor x, and more."""
+    theirs = f"np.{name}" if hasattr(np, name.partition(".")[0]) else name
+    ours = _NUMPYS.get(name, name.replace("arc", "a"))
+    own = f"x.{ours}({more[2:]}) or microtensor.{ours}(x{more})"
+    do = f"use {own}" if hasattr(engine.Tensor, ours) else "compute by functions of tensors"
+    return TypeError(f"{theirs}: takes arrays, no tensor x of shape {x.shape}, as NumPy records nothing; {do}"
+                     f", or where no gradient is wanted {theirs}(x.detach().numpy(){more})")  # fmt: skip
 
 
 def as_choice(who: str, value: Any) -> Any:

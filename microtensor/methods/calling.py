@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from microtensor.methods.arguments import for_arrays
+
 __all__ = ["by_any_spelling", "by_its_name", "rename"]
 
 Kind = TypeVar("Kind", bound=type)
@@ -23,17 +25,18 @@ def rename(error: Exception, who: str) -> None:
 
 def by_its_name(function: Function, name: str | None = None) -> Function:
     """The function, whose errors begin with its own name, also if another that it calls raised them."""
-    who = name or function.__name__
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
         if given and not SPELLINGS.keys().isdisjoint(given):
             # beside a dim an axis stays one, so that Python refuses it
             given = {n if SPELLINGS.get(n) in given else SPELLINGS.get(n, n): v for n, v in given.items()}
+        if "out" in given:  # as np.sum(x) calls it
+            raise for_arrays(function.__name__, args[0])
         try:
             return function(*args, **given)
         except (ValueError, TypeError, IndexError, RuntimeError) as error:
-            rename(error, who)
+            rename(error, name or function.__name__)
             raise
 
     return call  # type: ignore[return-value]
@@ -44,9 +47,7 @@ def by_any_spelling(others: str = "") -> Callable[[Kind], Kind]:
 
     def decorate(kind: Kind) -> Kind:
         for name, method in list(vars(kind).items()):
-            code = getattr(method, "__code__", None)
-            with_dim = code is not None and "dim" in code.co_varnames[: code.co_argcount]
-            if name in others.split() or (with_dim and not name.startswith("_")):
+            if name in others.split() or (name[0] != "_" and "dim" in getattr(method, "__annotations__", ())):
                 setattr(kind, name, by_its_name(method, name))
         return kind
 

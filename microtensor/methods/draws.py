@@ -56,9 +56,7 @@ class Draws:
         if not as_number("exponential_", lambd) > 0:
             raise ValueError(f"exponential_: lambd is {lambd}; make it larger than 0")
         rng = as_rng("exponential_", generator)
-        return self._draw(
-            "exponential_", lambda scale, _, size: rng.exponential(scale, size), 1.0 / lambd, 0.0
-        )
+        return self._draw("exponential_", lambda a, b, size: rng.exponential(a, size), 1.0 / lambd, 0.0)
 
     def _draw(self: Any, who: str, draw: Callable[..., Any], a: float, b: float) -> Tensor:
         if self.dtype.kind != "f":
@@ -92,11 +90,8 @@ class Draws:
         and a replacement that is no truth value.
         Source: torch.multinomial.
         """
-        if (
-            self.ndim not in (1, 2)
-            or self.dtype.kind != "f"
-            or as_integer("multinomial", "num_samples", num_samples) < 1
-        ):
+        none = as_integer("multinomial", "num_samples", num_samples) < 1
+        if none or self.ndim not in (1, 2) or self.dtype.kind != "f":
             raise ValueError(
                 f"multinomial: {num_samples} samples of {self.dtype}{self.shape}; give 1 or "
                 f"more, and floats (C,) or (N, C)"

@@ -17,6 +17,7 @@ from microtensor.methods.arguments import (
     as_operand,
     as_tensors,
     broadcast,
+    refuse_two_dtypes,
 )
 from microtensor.methods.calling import by_any_spelling
 from microtensor.methods.masks import as_mask
@@ -352,10 +353,7 @@ class Elementwise:
         Source: torch.isclose.
         """
         as_tensors("isclose", other=other)
-        if self.dtype != other.dtype:
-            raise TypeError(
-                f"isclose: dtypes {self.dtype} and {other.dtype} differ; convert one with .to(dtype)"
-            )
+        refuse_two_dtypes("isclose", self, other)
         broadcast("isclose", self.shape, other.shape)
         if not (as_number("isclose", rtol) >= 0 and as_number("isclose", atol) >= 0):
             raise ValueError(f"isclose: rtol is {rtol} and atol {atol}; make them 0 or more")

@@ -32,8 +32,7 @@ class Gradients:
                  f"that this is None; a parameter is to stay a leaf: make it by detach().requires_grad_(), "
                  f"and update it in place under no_grad(), w -= … for w = w - …; of another tensor call "
                  f"retain_grad() before backward()")  # fmt: skip
-        found: Tensor | None = self._grad
-        return found
+        return self._grad
 
     @grad.setter
     def grad(self: Any, value: Tensor | None) -> None:
@@ -113,5 +112,4 @@ def _hooks(who: str, tensor: Any) -> Hooks:
     node = engine.node_of(tensor)
     if node.hooks is None:
         node.hooks = Hooks()
-    found: Hooks = node.hooks
-    return found
+    return node.hooks

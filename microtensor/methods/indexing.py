@@ -188,9 +188,8 @@ class Indexing:
         if first == second:
             raise ValueError(f"diagonal: dim1 {dim1} and dim2 {dim2} are one axis of {self.shape}; name two")
         others = [a for a in range(self.ndim) if a not in (first, second)]
-        return ops.diagonal(
-            self.permute(*others, first, second), offset=as_integer("diagonal", "offset", offset)
-        )
+        turned = self.permute(*others, first, second)
+        return ops.diagonal(turned, offset=as_integer("diagonal", "offset", offset))
 
     def diag(self: Any, diagonal: int = 0) -> Tensor:
         """The matrix with a vector on its diagonal, zeros elsewhere; of a matrix a copy of the diagonal.

@@ -83,9 +83,8 @@ class InPlace:
         if self.base is not None:
             engine.refresh(self)
         root = self if self.base is None else self.base[0]
-        inner = (
-            root._requires_grad == self._requires_grad
-        )  # else the leaf is a view, this one or what it shows
+        # else the leaf is a view, this one or what it shows
+        inner = root._requires_grad == self._requires_grad
         if mode.grad and root.grad_fn is None and (root._requires_grad or not inner):
             shape = root.shape if inner else self.shape
             raise RuntimeError(f"{who}: a leaf tensor of shape {shape} that requires a gradient cannot be "
@@ -154,11 +153,9 @@ class InPlace:
 
     abs_, neg_, exp_, log_, sqrt_, rsqrt_ = _in_place("abs neg exp log sqrt rsqrt")
     sin_, cos_, tanh_, sigmoid_, relu_ = _in_place("sin cos tanh sigmoid relu")
-    square_, reciprocal_, clamp_, clamp_min_, clamp_max_ = _in_place(
-        "square reciprocal clamp clamp_min clamp_max"
-    )
-    floor_, ceil_, trunc_, round_, clip_ = _in_place("floor ceil trunc round clip")
-    tan_, exp2_, nan_to_num_ = _in_place("tan exp2 nan_to_num")
+    tan_, exp2_, square_, reciprocal_ = _in_place("tan exp2 square reciprocal")
+    clamp_, clip_, clamp_min_, clamp_max_ = _in_place("clamp clip clamp_min clamp_max")
+    floor_, ceil_, trunc_, round_, nan_to_num_ = _in_place("floor ceil trunc round nan_to_num")
     lerp_, addcmul_, addcdiv_ = _in_place("lerp addcmul addcdiv")
     tril_, triu_, masked_fill_ = _in_place("tril triu masked_fill")
     index_fill_, scatter_, scatter_add_ = _in_place("index_fill scatter scatter_add")

@@ -1,4 +1,4 @@
-"""Tensor methods that multiply and add up: products of matrices and vectors."""
+"""Tensor methods that multiply and add up: products of matrices and vectors; and all of array ∘ tensor."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import as_operand, as_tensors
+from microtensor.methods.arguments import as_operand, as_tensors, for_arrays, refuse_two_dtypes
 from microtensor.methods.calling import by_any_spelling
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
+
+
+# array ∘ tensor, by the name under which NumPy asks the tensor for it, as for each of its own functions
+_SAME = "floor_divide", "remainder", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"
+_OPERATORS = {name: getattr(ops, name) for name in (*_SAME, "bitwise_and", "bitwise_or", "bitwise_xor")}
+_OPERATORS |= {"add": ops.add, "subtract": ops.sub, "multiply": ops.mul, "divide": ops.div, "power": ops.pow}
+_OPERATORS["matmul"] = lambda array, x: x.__rmatmul__(array)
 
 
 @by_any_spelling("mm bmm mv addmm baddbmm")
@@ -51,6 +58,12 @@ class Products:
         if not isinstance(other, np.ndarray):
             return NotImplemented
         return as_operand(other, dtypes.as_array(other).dtype).matmul(self)
+
+    def __array_ufunc__(self: Any, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Tensor:
+        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        if name not in _OPERATORS or given or not isinstance(inputs[0], np.ndarray | np.generic):
+            raise for_arrays(name, self, ", y" * (ufunc.nin - 1))
+        return _OPERATORS[name](*inputs)
 
     def mm(self: Any, other: Tensor) -> Tensor:
         """A B of two matrices; `matmul` broadcasts, this does not.
@@ -129,10 +142,7 @@ class Products:
         return self._add_product("baddbmm", _product("baddbmm", 3, batch1, batch2), beta, alpha)
 
     def _add_product(self: Any, who: str, product: Any, beta: float, alpha: float) -> Tensor:
-        if self.dtype != product.dtype:
-            raise TypeError(
-                f"{who}: dtypes {self.dtype} and {product.dtype} differ; convert one with .to(dtype)"
-            )
+        refuse_two_dtypes(who, self, product)
         if self.ndim > product.ndim or any(
             n not in (1, m) for n, m in zip(self.shape[::-1], product.shape[::-1], strict=False)
         ):

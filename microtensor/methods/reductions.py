@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtensor import dtypes, engine, ops
+from microtensor import engine, ops
 from microtensor.methods.arguments import (
     Dim,
     as_axes,
@@ -16,6 +16,7 @@ from microtensor.methods.arguments import (
     as_number,
     as_tensors,
     refuse_empty,
+    refuse_integers,
 )
 from microtensor.methods.calling import by_any_spelling
 from microtensor.methods.order import Order, ValuesIndices
@@ -48,8 +49,7 @@ class Reductions(Order):
         Source: torch.mean.
         """
         x = self if dtype is None else self.to(dtype=dtype)
-        if not dtypes.floating(x.dtype):
-            raise RuntimeError(f"mean: a mean of {x.dtype} would be cut to {x.dtype}; use .float().mean()")
+        refuse_integers("mean", x)
         return ops.mean(x, axis=as_axes("mean", x, dim, keepdim), keepdims=keepdim)
 
     def var(
@@ -72,8 +72,7 @@ class Reductions(Order):
             dim, unbiased = None, dim
         if unbiased is not None and correction is not None:
             raise TypeError(f"var: unbiased={unbiased} and correction={correction}; give one of them")
-        if not dtypes.floating(self.dtype):
-            raise RuntimeError(f"var: a variance of {self.dtype} would be cut; use .float().var()")
+        refuse_integers("var", self)
         if correction is None:
             correction = 0 if unbiased is False else 1
         correction = as_number("var", correction)
@@ -109,10 +108,7 @@ class Reductions(Order):
         Source: torch.norm. Differs: no nuclear norm; the second derivative at the zero vector is 0, as the
         first.
         """
-        if not dtypes.floating(self.dtype):
-            raise RuntimeError(
-                f"norm: a norm of {self.dtype} would be cut to {self.dtype}; use .float().norm()"
-            )
+        refuse_integers("norm", self)
         if isinstance(p, str):
             if p != "fro" or len(as_axes("norm", self, dim, keepdim) or ()) > 2:
                 raise ValueError(f'norm: p is {p!r} over dim {dim}; choose "fro" for two axes, or a number')
@@ -125,9 +121,8 @@ class Reductions(Order):
         if p == 0:
             return (self != 0).to(self.dtype).sum(dim, keepdim)
         if p < 1:  # the slope of |x|ᵖ at 0 is infinite; as in PyTorch it counts as 0
-            powers = ops.where(
-                self == 0, 0.0 if p > 0 else math.inf, ops.where(self == 0, 1.0, self.abs()) ** p
-            )
+            at_0, zero = (0.0 if p > 0 else math.inf), self == 0
+            powers = ops.where(zero, at_0, ops.where(zero, 1.0, self.abs()) ** p)
         else:
             powers = self * self if p == 2 else self.abs() ** p
         total = powers.sum(dim, keepdim)

@@ -139,10 +139,8 @@ class Shapes(Parts):
         first, last = as_axis("flatten", self, start_dim), as_axis("flatten", self, end_dim)
         if first > last:
             raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}; swap them")
-        shape = self.shape
-        return ops.reshape(
-            self, shape=(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
-        )
+        joined = math.prod(self.shape[first : last + 1])
+        return ops.reshape(self, shape=(*self.shape[:first], joined, *self.shape[last + 1 :]))
 
     def unflatten(self: Any, dim: int, sizes: Sequence[int]) -> Tensor:
         """The axis dim as several, of the given lengths (one may be −1): the inverse of flatten.

@@ -304,7 +304,7 @@ def run(state):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         lr_scheduler.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
         rates.append(optimizer.param_groups[0]["lr"])
     model.eval()
     src = torch.LongTensor([[1, 4, 5, 6]]) if hasattr(torch, "LongTensor") else torch.tensor([[1, 4, 5, 6]])
