@@ -148,7 +148,8 @@ class Op:
         if self.variadic and name == f"{self.variadic}_shapes":
             return ALL_SHAPES, 0
         raise TypeError(f"{self.name}.vjp: cannot keep {name!r}; name y, an input {self.inputs}, its shape "
-                        f"or dtype (x_shape, x_dtype) or a residual {list(self.residuals)}")  # fmt: skip
+                        f"or dtype (x_shape, x_dtype) or a residual {list(self.residuals)}, and metadata "
+                        f"behind a *, as in (g, x, *, {name})")  # fmt: skip
 
     def samples(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register a generator of (args, params) that the op contract is tested on."""

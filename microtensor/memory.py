@@ -19,9 +19,8 @@ def shares(y: Array, x: Array) -> bool:
 
 def overlaps(array: Array) -> bool:
     """Do several of its elements lie at one place, as in an expanded array?"""
-    return array.size > 0 and any(
-        stride == 0 and n > 1 for stride, n in zip(array.strides, array.shape, strict=True)
-    )
+    axes = zip(array.strides, array.shape, strict=True)
+    return array.size > 0 and any(stride == 0 and n > 1 for stride, n in axes)
 
 
 def places(view: Array, root: Array) -> Array:
@@ -47,9 +46,8 @@ def places(view: Array, root: Array) -> Array:
                 f"apart, cannot be counted in {size} bytes within {high - low}; change a clone()"
             )
         steps = [stride // size * memory.itemsize for stride in array.strides]
-        return np.lib.stride_tricks.as_strided(
-            memory[start // size if array.size else 0 :], array.shape, steps
-        )
+        begin = start // size if array.size else 0
+        return np.lib.stride_tricks.as_strided(memory[begin:], array.shape, steps)
 
     seen(root)[...] = np.arange(root.size).reshape(root.shape)
     found = seen(view).copy()

@@ -898,7 +898,7 @@ def test_a_vjp_that_forgets_an_input_is_an_error(declare):
 
 
 def test_a_vjp_may_name_only_what_there_is(declare):
-    with pytest.raises(TypeError, match=r"squared\.vjp: cannot keep 'z'"):
+    with pytest.raises(TypeError, match=r"squared\.vjp: cannot keep 'z'; .*behind a \*, .*\*, z\)"):
         _square(declare, lambda g, z: (g,))
     with pytest.raises(TypeError, match="first parameter must be g"):
         _square(declare, lambda x: (x,))
