@@ -15,6 +15,8 @@ import pytest
 from test_docstrings import NAMES
 
 import microtensor
+from microtensor import ops
+from microtensor.engine import Op
 
 pytest.importorskip("sphinx")
 pytest.importorskip("furo")
@@ -71,6 +73,8 @@ def test_every_public_name_is_on_a_page_and_in_the_search_index(site):
     shown = set(re.findall(r'id="((?:microtensor|models)[\w.]*)"', pages))
     names = {f"{room}.{name}" for room in ROOMS for name in importlib.import_module(room).__all__}
     names |= {f"microtensor.{room}.{name}" for room, name in NAMES if room == "Tensor"}
+    names |= {f"microtensor.ops.{name}" for name, thing in vars(ops).items() if isinstance(thing, Op)}
+    names.add("microtensor.engine.op")
     assert names - found == set()
     assert {name for name in names if f"module-{name}" not in pages} - shown == set()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import re
 import shutil
@@ -287,3 +288,19 @@ def test_a_lesson_that_does_not_hold_fails_and_the_next_one_runs(tmp_path: Path)
     done = subprocess.run([sys.executable, str(copy / "run.py"), "03"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "run: there is no lesson 03; choose among 01, 02\n"
+
+
+def test_no_learning_rate_heals_scores_without_the_root() -> None:
+    """What the answers to lesson 07 say."""
+    (path,) = RUN.parent.glob("07_*.py")
+    (code,) = (code for code in codes(path) if "def losses(" in code)
+    code = code[: code.index("scaled, plain = list(")]
+
+    def error(lr: float, scale: float) -> float:
+        names = {"mt": mt, "nn": mt.nn, "optim": mt.optim, "math": math}
+        exec(code.replace("lr=0.3", f"lr={lr}"), names)
+        return sum(list(names["losses"](scale, 300))[-20:]) / 20
+
+    assert code.count("lr=0.3") == 1
+    with_root = error(0.3, 1 / math.sqrt(64))
+    assert [lr for lr in (0.01, 0.03, 0.1, 1.0) if not error(lr, 1.0) > 20 * with_root] == []

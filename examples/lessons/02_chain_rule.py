@@ -64,14 +64,14 @@ def by_ways(node, g):
 
 # %%
 def each_once(y, place):
-    """(gradient, visits): of those that wait, the next has the lowest place(entry, how many came before)."""
-    waiting, heap, visits = {y.grad_fn: np.ones(())}, [(0, y.grad_fn)], 0
-    while heap:
+    """(gradient, visits). place(entry, how many came before it) is a number: the lowest goes first."""
+    waiting, heap, visits = {y.grad_fn: np.ones(())}, [(0, y.grad_fn)], 0  # gradients so far; who is to come
+    while heap:  # of pairs (place, entry): heappop takes the one of the lowest place out
         entry, visits = heappop(heap)[1], visits + 1
         for node, g in back(entry, waiting[entry]):
-            if node not in waiting and isinstance(node, Entry):
-                assert node.index < entry.index  # made before
+            if node not in waiting and isinstance(node, Entry):  # the first that arrives there
                 heappush(heap, (place(node, len(waiting)), node))
+                assert node.index < entry.index  # made before
             waiting[node] = waiting.get(node, 0.0) + g
     return next(waiting[node] for node in waiting if not isinstance(node, Entry)), visits
 
@@ -91,8 +91,8 @@ for n in (1, 2, 4, 8, 12):
     y.backward()
     assert x.grad.item() == newest  # to the bit
 picture = viz.draw(diamonds(2, 1.0)[0], level="ops", grads=True)  # from 1: no gradient is negative there
-print(f"drawn: {picture.save(out / '02_diamonds.svg')}: what arrives at x, 1.1 + 0.71, adds up to 1.8")
-print("shown: one diamond more doubles the visits way by way, and adds two to that; newest first it adds two")
+print(f"drawn: {picture.save(out / '02_diamonds.svg')}: where two gradients arrive, they are added up")
+print(f"shown: {n} diamonds take {many} visits way by way, and {few} newest first, for the same gradient")
 picture  # a notebook shows it
 
 # %% [markdown]

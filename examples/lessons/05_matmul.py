@@ -22,8 +22,8 @@ fast = njit(fastmath={"contract"})  # a product and the addition behind it may b
 # small memory beside the core. `njit` makes machine code of the loops as they stand. **Naive.** Memory holds
 # row behind row and sends 16 neighbours at a time; *down* a column of $B$ one of them is used. **Reordered.**
 # Along rows all are, and one instruction of a core computes 4, 8 or 16 neighbours. **Blocked.** 128 columns
-# at a time, a strip of $B$ that can stay in the cache for all rows of $A$. Alone it brings little: $B$ is
-# only 1 MB; and numbers 2048 bytes apart, as two rows are, share few places of a cache and push others out.
+# at a time, a strip of $B$ that can stay in the cache for all rows of $A$. Alone it seldom pays: all of $B$
+# is only 1 MB, and rows of a strip are no neighbours.
 
 
 # %%
@@ -58,9 +58,9 @@ def blocked(A, B, C):
 # **Packed.** So copy the strip into an array of its own, where rows are neighbours. And take four of its rows
 # at once: a number of $C$ comes into a **register**, one of the few dozen places in which a core computes,
 # gets four terms instead of one, and goes: a quarter as often. **Parallel.** Each core takes its share of the
-# strips. (`prange` is `range` but with `parallel=True`.) All add in the order of $k$: the same bits. NumPy's
-# library and ours, `microtensor/kernels/tiles.py`, keep a tile of $C$ in registers for hundreds of $k$. No
-# loop can ask for that; the instructions are written one by one.
+# strips: under `parallel=True` `prange` deals its numbers out to them, else it is `range`. All add in the
+# order of $k$: the same bits. NumPy's library and ours, `microtensor/kernels/tiles.py`, keep a tile of $C$ in
+# registers for hundreds of $k$. No loop can ask for that; the instructions are written one by one.
 
 
 # %%
@@ -86,7 +86,7 @@ C, exact, results, least = np.zeros_like(A), A.astype(np.float64) @ B, {}, {}
 versions = {"naive": naive, "reordered": reordered, "blocked": blocked, "packed": njit(strips),
             "parallel": njit(strips, parallel=True),
             "microtensor": lambda A, B, C: matmul(A, B, out=C), "NumPy": np.matmul}  # fmt: skip
-for name in versions:  # the first call of ten compiles
+for name in versions:  # the first call of ten compiles: wait for seconds, for ours up to a minute, once
     times = timeit.repeat("versions[name](A, B, C)", "C.fill(0)", number=1, repeat=10, globals=globals())
     assert np.abs(C - exact).max() < 1e-6 * n
     results[name], least[name], speed = C.tobytes(), min(times), 2e-9 * n**3 / min(times)

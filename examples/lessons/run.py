@@ -65,7 +65,7 @@ def write_notebook(path: Path, folder: Path) -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """Its errors are one line. Its own, since the lessons need nothing but microtensor beside them."""
+    """Its errors are one line. Its own, since this folder needs none of the other examples."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"run: {message}{'' if ';' in message else '; see --help'}\n")

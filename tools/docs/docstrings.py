@@ -22,6 +22,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 import microtensor
+from microtensor.engine import Op
 from microtensor.functions import METHODS
 
 DOCS = Path(__file__).resolve().parent
@@ -107,12 +108,17 @@ class Public(SphinxDirective):
         """The nodes of the table and of autodoc."""
         module, *left_out = self.arguments
         found = import_module(module)
-        shown = [name for name in found.__all__ if name not in left_out and has_docstring(found, name)]
+        names = getattr(found, "__all__", None) or [
+            n for n, thing in vars(found).items() if type(thing) is Op
+        ]
+        shown = [name for name in names if name not in left_out and has_docstring(found, name)]
         text = [f".. automodule:: {module}", "   :no-members:", "", f".. currentmodule:: {module}", ""]
         text += [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in shown), ""]
         for name in shown:
-            kind = "class" if inspect.isclass(getattr(found, name)) else "function"
-            text += [f".. auto{kind}:: {name}", "   :members:" if kind == "class" else "", ""]
+            thing = getattr(found, name)
+            kind = "class" if inspect.isclass(thing) else "data" if isinstance(thing, Op) else "function"
+            option = {"class": "   :members:", "data": "   :no-value:"}.get(kind, "")
+            text += [f".. auto{kind}:: {name}", option, ""]
         return self.parse_text_to_nodes("\n".join(("``````{eval-rst}", *text, "``````")))
 
 
