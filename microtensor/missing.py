@@ -27,6 +27,7 @@ class MissingNameError(AttributeError):
         own = {name.lower(): name for name in _names(self.room)}
         others = {room: {n.lower(): n for n in _names(room)} for room in ROOMS if room != self.room}
         others["models"] = {f"{before}{n}".lower(): n for n in MODELS for before in ("", "Transformer")}
+        others["engine"] = {"function": "op"}  # what has a gradient formula of its own is an op here
         wanted = str(self.name).lower()
         found = [own[name] for name in get_close_matches(wanted, own, cutoff=0.7)]
         found += [f"{room}.{names[wanted]}" for room, names in others.items() if wanted in names]

@@ -204,6 +204,7 @@ MISSING: dict[str, Callable[[], Any]] = {
     "microtensor: there is no cross_entropy here; did you mean nn.functional.cross_entropy?": (
         lambda: mt.cross_entropy
     ),
+    "autograd: there is no Function here; did you mean engine.op?": lambda: mt.autograd.Function,
     "microtensor: there is no vmap here; its documentation lists what there is": lambda: mt.vmap,
     "Tensor: there is no unsqueze here; did you mean unsqueeze or squeeze or unique?": lambda: X.unsqueze,
     "nn: there is no Linaer here; did you mean Linear?": lambda: mt.nn.Linaer,

@@ -52,8 +52,8 @@ def _said(do: Any, job: Job) -> str:
         do()
     except BaseException as error:  # SystemExit is no way out either
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == job["file"]]
-        if isinstance(error, SyntaxError):
-            lines = [error.lineno]
+        if isinstance(error, SyntaxError):  # whose text would name the line, too
+            error, lines = type(error)(error.msg), [error.lineno]
         place = f" (line {lines[-1]} of {Path(job['file']).name})" if lines else ""
         name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
         return f"{name}{error}{place}"
