@@ -61,10 +61,8 @@ def _forward(forward: Any, *arrays: Any, **params: Any) -> Any:
         (op.name, _names(op, len(arrays))) if op else (forward.__name__, map(str, range(len(arrays))))
     )
     line = line_of(caller())
-    raise RuntimeError(
-        f"detect_anomaly: {name} made {fault} of its result {_what(y)}, at {line}; "
-        f"{_states(zip(names, arrays, strict=True), 'its input ')}"
-    )
+    raise RuntimeError(f"detect_anomaly: {name} made {fault} of its result {_what(y)}, at {line}; "
+                       f"{_states(zip(names, arrays, strict=True), 'its input ')}")  # fmt: skip
 
 
 def _backward(entry: Entry, g: Any, gradients: Sequence[Any]) -> list[Any]:
@@ -77,10 +75,9 @@ def _backward(entry: Entry, g: Any, gradients: Sequence[Any]) -> list[Any]:
         fault = _fault(checked[-1])
         if fault is not None:
             kept = [(f"the {n} it kept,", a) for n, a in zip(entry.op.kept, entry.saved or (), strict=True)]
-            raise RuntimeError(
-                f"detect_anomaly: the backward of {entry!r} made {fault} of the gradient of its input {name} "
-                f"{_what(checked[-1])}; {_states([('the gradient that came to it,', g), *kept])}"
-            )
+            raise RuntimeError(f"detect_anomaly: the backward of {entry!r} made {fault} of the gradient of "
+                               f"its input {name} {_what(checked[-1])}; "
+                               f"{_states([('the gradient that came to it,', g), *kept])}")  # fmt: skip
     return checked
 
 

@@ -13,7 +13,7 @@ from numpy import ndarray
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
 from microtensor.missing import MissingNameError
-from microtensor.place import mark_changed, warn
+from microtensor.place import line_of, mark_changed, warn
 from microtensor.walk import walk
 
 __all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
@@ -44,10 +44,12 @@ def backward(
     leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
     stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours)]
     if stale:
+        _, place, who = stale[0].version
         warn(
             f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the "
-            f"gradients of three steps; set it to zero once a step, before backward(): "
-            f"optimizer.zero_grad(), model.zero_grad(), or p.grad = None for each"
+            f"gradients of three steps; set it to zero once a step, before the first backward() of which "
+            f"{who} at {line_of(place)} takes gradients: optimizer.zero_grad(), model.zero_grad(), or "
+            f"p.grad = None for each"
         )
 
 

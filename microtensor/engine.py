@@ -260,7 +260,7 @@ class Op:
         one_number = "to Python scalars" in text or "truth value of an array" in text  # math.erf(x), if x > 0
         cure = "compute on whole arrays, by ops or NumPy" if one_number else "check the shapes and arguments"
         if "numpy boolean" in text:
-            text, cure = "booleans have no minus", "give .long() to compute with 0 and 1, or ~ for not"
+            text, cure = "booleans have no minus", "use ~ for not (^ for -), or .long() to compute"
         return kind(f"{self.name}: {text} (given {given}); {cure}")
 
 

@@ -41,10 +41,9 @@ def places(view: Array, root: Array) -> Array:
         start = array.__array_interface__["data"][0] - low
         across = any(n % size for n in (start, *array.strides)) or array.itemsize != size
         if array.size and (across or first < low or end > high):
-            raise RuntimeError(
-                f"in place: the elements of an array {array.shape}, neighbours being {array.strides} bytes "
-                f"apart, cannot be counted in {size} bytes within {high - low}; change a clone()"
-            )
+            raise RuntimeError(f"in place: the elements of an array {array.shape}, neighbours being "
+                               f"{array.strides} bytes apart, cannot be counted in {size} bytes within "
+                               f"{high - low}; change a clone()")  # fmt: skip
         steps = [stride // size * memory.itemsize for stride in array.strides]
         begin = start // size if array.size else 0
         return np.lib.stride_tricks.as_strided(memory[begin:], array.shape, steps)
@@ -52,8 +51,6 @@ def places(view: Array, root: Array) -> Array:
     seen(root)[...] = np.arange(root.size).reshape(root.shape)
     found = seen(view).copy()
     if (found < 0).any():
-        raise RuntimeError(
-            f"in place: a view of shape {view.shape} shows elements that are none of the tensor's of shape "
-            f"{root.shape}; change a clone()"
-        )
+        raise RuntimeError(f"in place: a view of shape {view.shape} shows elements that are none of the "
+                           f"tensor's of shape {root.shape}; change a clone()")  # fmt: skip
     return found

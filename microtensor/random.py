@@ -80,9 +80,8 @@ class Generator:
         """
         state = np.asarray(state)
         if state.dtype != np.uint8 or state.shape != (48,):
-            raise ValueError(
-                f"set_state: {state.dtype}{state.shape} is not 48 bytes of state; use get_state()"
-            )
+            raise ValueError(f"set_state: {state.dtype}{state.shape} is not 48 bytes of state; use "
+                             f"get_state()")  # fmt: skip
         words = np.ascontiguousarray(state).view("<u8").astype(np.uint64)
         rest = {"has_uint32": int(words[4]), "uinteger": int(words[5])}
         self.numpy.bit_generator.state = {"bit_generator": "SFC64", "state": {"state": words[:4]}, **rest}

@@ -155,7 +155,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
             raise TypeError(f"data: {value.dtype} for a tensor that requires a gradient; use .float()")
         self.array, self.base = value.array, None
         mark_changed(self.version, "x.data = …")  # for what was recorded, and
-        self.version = [self.version[0]]  # another counter from now on: who shares memory shares the counter
+        self.version = [*self.version]  # another counter from now on: who shares memory shares the counter
 
     # --- out of the tape ------------------------------------------------------------------------------------
 
@@ -231,7 +231,8 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     def __bool__(self) -> builtins.bool:
         if self.array.size != 1:
             raise RuntimeError(f"bool: the truth of a {self.shape} tensor is ambiguous; use ~, & and | for "
-                               f"not, and, or of each element, any() or all() for all at once")  # fmt: skip
+                               f"not, and, or of each element, comparisons in parentheses: a & (b > 1); "
+                               f"`x is not None` for `if x:`; any() or all() for all at once")  # fmt: skip
         return builtins.bool(self.array.item())
 
     def __float__(self) -> builtins.float:

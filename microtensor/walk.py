@@ -206,7 +206,9 @@ def _check_entry(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
     for version in checks:
         if version[0] != (then := next(checks)):
             count, place, who = version
-            how = "stack(rows) or masked_fill() for x[i] = …" if who == "setitem" else "x = x * 2 for x *= 2"
+            view = " of a view of " in who  # a new tensor alone would leave the whole as it was
+            how = "h = cat([a, b * 2]) for b *= 2, b a view of h" if view else "x = x * 2 for x *= 2"
+            how = "stack(rows) or masked_fill() for x[i] = …" if who[:7] == "setitem" else how
             cures = f"compute a new tensor there, as in {how}", "change a clone() of it", LATE
             leaves = [x.version for x in entry.inputs if isinstance(x, engine.Tensor)]
             if version in leaves or who.endswith((".step", ".data = …")):  # what trains shall change in place

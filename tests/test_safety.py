@@ -715,6 +715,39 @@ def test_rows_written_into_what_backward_needs_are_to_be_stacked():
         rows.sum().backward()
 
 
+def test_a_change_of_a_view_is_told_that_a_new_tensor_alone_would_leave_the_whole_as_it_was():
+    h = mt.ones(2, 4, requires_grad=True).relu()
+    b = h[:, 2:]
+    b.mul_(2.0)
+    said = (
+        r"by mul_ of a view of shape \(2, 2\) at .*; compute a new tensor there, as in h = cat\(\[a, b \* 2\]"
+    )
+    with pytest.raises(RuntimeError, match=said):
+        h.sum().backward()
+
+
+@pytest.mark.parametrize("by", ["SGD.step", "sub_", "x.data = …"])
+def test_gradients_added_up_are_told_the_change_before_which_they_are_to_be_zero(by):
+    w = mt.ones(2, requires_grad=True)
+    optimizer = mt.optim.SGD([w], lr=0.1)
+
+    def step():
+        (w * w).sum().backward()
+        with mt.no_grad():
+            if by == "SGD.step":
+                optimizer.step()
+            elif by == "sub_":
+                w.sub_(0.1)
+            else:
+                w.data = w.data - 0.1
+
+    step(), step()
+    line = step.__code__.co_firstlineno + {"SGD.step": 4, "sub_": 6, "x.data = …": 8}[by]
+    said = rf"before the first backward\(\) of which {by} at .*_safety\.py:{line} takes gradients: optimizer"
+    with pytest.warns(UserWarning, match=said):
+        step()
+
+
 @pytest.mark.parametrize("by", ["SGD.step", "sub_"])
 def test_a_state_whose_tape_is_kept_over_a_step_is_to_be_detached_first(by):
     cell, h = nn.Linear(2, 2), mt.ones(1, 2)
@@ -898,11 +931,16 @@ def test_a_mask_to_be_added_is_taken(mask):
     [
         (
             lambda: ones.masked_fill(ones, 0.0),
-            r"^masked_fill: the mask is float32, .* mask == 0 is True at its zeros",
+            r"^masked_fill: .* is float32, .* what is True is filled, so mask != 0 if its ones mark that, "
+            r"mask == 0 if its zeros do \(of booleans ~a, a & b, a \| b, not 1 - a,",
         ),
         (
             lambda: mt.where(ones, ones, 0.0),
-            r"^where: the mask is float32, .* mask == 0 is True at its zeros, mask != 0",
+            r"^where: .* is float32, .* what is True takes the first, so mask != 0 if its ones mark that",
+        ),
+        (
+            lambda: ones.masked_fill(mt.full((3, 3), float("-inf")).triu(1), 0.0),
+            r"^masked_fill: the mask is float32, .*; add a mask of 0 and −inf to the scores: scores \+ mask$",
         ),
         (
             lambda: ones.masked_fill(~ones.long(), 0.0),
@@ -917,9 +955,12 @@ def test_a_mask_to_be_added_is_taken(mask):
         (lambda: ones.bool() | 1.5, r"^bitwise_or: float32 has no bits; .* x\.bool\(\) \| y\.bool\(\)$"),
         (
             lambda: -ones.bool(),
-            r"^neg: booleans have no minus \(given bool\(3, 3\)\); .*\.long\(\).* ~ for not$",
+            r"^neg: booleans have no minus \(given bool\(3, 3\)\); use ~ for not .*, or \.long\(\)",
         ),
-        (lambda: ones.bool() - ones.bool(), r"^sub: booleans have no minus .*; give \.long\(\)"),
+        (
+            lambda: ones.bool() - ones.bool(),
+            r"^sub: booleans have no minus .*; use ~ .*\^ for -\), or \.long\(\)",
+        ),
     ],
 )
 def test_numbers_where_truth_is_meant_are_refused_with_the_one_cure(wrong, text):
@@ -929,7 +970,8 @@ def test_numbers_where_truth_is_meant_are_refused_with_the_one_cure(wrong, text)
 
 def test_not_of_a_mask_and_numbers_as_an_index_are_told_their_boolean():
     with pytest.raises(
-        RuntimeError, match=r"^bool: .*; use ~, & and \| for not, and, or .*any\(\) or all\(\)"
+        RuntimeError,
+        match=r"^bool: .*; use ~, & and \| for not, and, or .*: a & \(b > 1\); `x is not None` .*any\(\)",
     ):
         ones.masked_fill(not ones, 0.0)
     said = r"^index: float32 cannot index; .*mask\.bool\(\) of zeros and ones.*x\.long\(\) of positions"

@@ -90,9 +90,8 @@ def _diagonal(x: Any, axes: list[str], lengths: dict[str, int]) -> tuple[Any, li
         places = [i for i, other in enumerate(axes) if other == c]
         others = [i for i in range(x.ndim) if i not in places]
         if len({x.shape[i] for i in places}) > 1:
-            raise ValueError(
-                f"einsum: axis {c!r} has several lengths in one operand {x.shape}; make them equal"
-            )
+            raise ValueError(f"einsum: axis {c!r} has several lengths in one operand {x.shape}; make them "
+                             f"equal")  # fmt: skip
         x = ops.permute(x, axes=(*others, *places))  # (…, n, n)
         x = ops.getitem(x, index=(Ellipsis, *[np.arange(x.shape[-1])] * len(places)))  # (…, n)
         axes = [*(axes[i] for i in others), c]

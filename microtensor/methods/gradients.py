@@ -41,9 +41,8 @@ class Gradients:
                 f"grad: {type(value).__name__} is no tensor; give a tensor like this one, or None"
             )
         if value is not None and (value.shape, value.dtype) != (self.shape, self.dtype):
-            raise ValueError(
-                f"grad: {value.dtype}{value.shape} for a {self.dtype}{self.shape} tensor; make it alike"
-            )
+            raise ValueError(f"grad: {value.dtype}{value.shape} for a {self.dtype}{self.shape} tensor; make "
+                             f"it alike")  # fmt: skip
         self._grad = value
 
     def register_hook(self: Any, hook: Callable[[Any], Any]) -> RemovableHandle:
@@ -105,10 +104,9 @@ def _hooks(who: str, tensor: Any) -> Hooks:
     if tensor.base is not None:
         engine.refresh(tensor)
     if not tensor._requires_grad:
-        raise RuntimeError(
-            f"{who}: this tensor of shape {tensor.shape} requires no gradient, so that none will come; set "
-            f"requires_grad=True on it, or on what it is computed from before the forward"
-        )
+        raise RuntimeError(f"{who}: this tensor of shape {tensor.shape} requires no gradient, so that none "
+                           f"will come; set requires_grad=True on it, or on what it is computed from before "
+                           f"the forward")  # fmt: skip
     node = engine.node_of(tensor)
     if node.hooks is None:
         node.hooks = Hooks()

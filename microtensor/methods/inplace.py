@@ -61,13 +61,11 @@ class InPlace:
             raise
         assert recorded or not result.requires_grad, f"{who}: not told of a tensor that requires a gradient"
         if result.shape != self.shape:
-            raise ValueError(
-                f"{who}: a result of shape {result.shape} does not fit into {self.shape}; change out of place"
-            )
+            raise ValueError(f"{who}: a result of shape {result.shape} does not fit into {self.shape}; "
+                             f"change out of place")  # fmt: skip
         if not dtypes.fits(result.dtype, self.dtype):
-            raise RuntimeError(
-                f"{who}: a result of {result.dtype} does not fit into {self.dtype}; change out of place"
-            )
+            raise RuntimeError(f"{who}: a result of {result.dtype} does not fit into {self.dtype}; change "
+                               f"out of place")  # fmt: skip
         if recorded:
             result = result.to(self.dtype)
             if root is self:
@@ -75,7 +73,7 @@ class InPlace:
             else:
                 self._record_view(who, root, result)
         np.copyto(self.array, dtypes.cast(result.array, self.dtype))
-        mark_changed(self.version, who)
+        mark_changed(self.version, who if root is self else f"{who} of a view of shape {self.shape}")
         return self
 
     def _root_to_change(self: Any, who: str) -> Any:

@@ -1,4 +1,4 @@
-"""What may be a mask: booleans. Numbers are refused, and both of their readings named."""
+"""What may be a mask: booleans. Numbers are refused, and it is said which of their readings means what."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ def as_mask(who: str, mask: Any) -> Any:
     if not isinstance(mask, engine.Tensor):
         raise TypeError(f"{who}: the mask is a {type(mask).__name__}; give a boolean tensor: ~mask is "
                         f"one, `not mask` is none")  # fmt: skip
-    cure = how_boolean(mask, "mask == 0 is True at its zeros, mask != 0 elsewhere")
+    told = {"where": "takes the first", "masked_select": "is selected"}.get(who, "is filled")
+    cure = how_boolean(mask, f"what is True {told}, so mask != 0 if its ones mark that, mask == 0 if its "
+                             f"zeros do (of booleans ~a, a & b, a | b, not 1 - a, a * b, a + b)")  # fmt: skip
+    if mask.dtype.kind == "f" and np.isneginf(mask.array).any():
+        cure = "add a mask of 0 and −inf to the scores: scores + mask"
     raise TypeError(f"{who}: the mask is {mask.dtype}, and must say True where something happens; {cure}")
 
 
