@@ -57,9 +57,8 @@ def _forward(forward: Any, *arrays: Any, **params: Any) -> Any:
     if fault is None or (fault.startswith("inf") and any((_fault(a) or "").startswith("inf") for a in given)):
         return result
     op = next((op for op in engine.registry.values() if op.forward is forward), None)
-    name, names = (
-        (op.name, _names(op, len(arrays))) if op else (forward.__name__, map(str, range(len(arrays))))
-    )
+    name = op.name if op else forward.__name__
+    names = _names(op, len(arrays)) if op else map(str, range(len(arrays)))
     line = line_of(caller())
     raise RuntimeError(f"detect_anomaly: {name} made {fault} of its result {_what(y)}, at {line}; "
                        f"{_states(zip(names, arrays, strict=True), 'its input ')}")  # fmt: skip

@@ -13,8 +13,8 @@ from numpy import ndarray
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
 from microtensor.missing import MissingNameError
-from microtensor.place import line_of, mark_changed, warn
-from microtensor.walk import walk
+from microtensor.place import clock, line_of, mark_changed, warn
+from microtensor.walk import last_walk, walk
 
 __all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
 
@@ -43,14 +43,12 @@ def backward(
     found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
     leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
     stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours)]
+    last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     if stale:
-        _, place, who = stale[0].version
-        warn(
-            f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the "
-            f"gradients of three steps; set it to zero once a step, before the first backward() of which "
-            f"{who} at {line_of(place)} takes gradients: optimizer.zero_grad(), model.zero_grad(), or "
-            f"p.grad = None for each"
-        )
+        warn(f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the "
+             f"gradients of three steps; set it to zero once a step, before the first backward() of which "
+             f"{stale[0].version[2]} at {line_of(stale[0].version[1])} takes gradients: "
+             f"optimizer.zero_grad(), model.zero_grad(), or p.grad = None for each")  # fmt: skip
 
 
 def grad(
@@ -86,7 +84,7 @@ def grad(
     roots = _roots("grad", outputs, grad_outputs, create_graph)
     nodes = [engine.node_of(x) for x in wanted]
     keep = create_graph if retain_graph is None else retain_graph
-    found = _walk(roots, retain_graph=keep, create_graph=create_graph, wanted=nodes)
+    found = _walk(roots, who="grad", retain_graph=keep, create_graph=create_graph, wanted=nodes)
     arrived = {id(n): _owned(g, ours) for n, g, ours in found}
     for i, (x, node) in enumerate(zip(wanted, nodes, strict=True)):
         if id(node) not in arrived and materialize_grads:

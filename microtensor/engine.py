@@ -96,9 +96,8 @@ class Op:
                                 f"make {p.name} keyword-only, with a * before it")  # fmt: skip
         self.inputs = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
-        self.defaults = {
-            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty
-        }
+        keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        self.defaults = {p.name: p.default for p in keywords if p.default is not p.empty}
         self.vjp_function: Callable[..., Any] | None = None
         self.composite_function: Callable[..., Any] | None = None
         self.kept: list[str] = []  # what an entry saves, by the names of the VJP's parameters,
@@ -336,10 +335,8 @@ class Entry:
     reference to a tensor that needs none, or a Python scalar. `saved` is what the VJP's signature names.
     """
 
-    __slots__ = (
-        *("__weakref__", "checks", "dtype", "hooks", "index", "inputs", "op", "params", "place", "saved"),
-        "shape",
-    )
+    __slots__ = ("__weakref__", "checks", "dtype", "hooks", "index", "inputs", "op", "params",
+                 "place", "saved", "shape")  # fmt: skip
 
     op: Op
     params: dict[str, Any]

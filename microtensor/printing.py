@@ -41,9 +41,8 @@ def _format(array: Array) -> tuple[Callable[[Any], str], int]:
         return lambda v: f"{v:.0f}" + "." * bool(np.isfinite(v)), 1
     low, high = np.abs(seen).min(), np.abs(seen).max()
     whole = bool((seen == np.ceil(seen)).all())
-    kind = (
-        f".{DIGITS}e" if high / low > 1000 or high > 1e8 or low < 1e-4 else ".0f" if whole else f".{DIGITS}f"
-    )
+    wide = high / low > 1000 or high > 1e8 or low < 1e-4
+    kind = f".{DIGITS}e" if wide else ".0f" if whole else f".{DIGITS}f"
     dot = kind == ".0f"
     width = max(len(format(v, kind)) for v in seen.tolist()) + dot
     return lambda v: (format(v, kind) + "." * (dot and bool(np.isfinite(v)))).rjust(width), width

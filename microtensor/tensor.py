@@ -48,10 +48,8 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     tensor([2., 4., 6.])
     """
 
-    __slots__ = (
-        *("__weakref__", "_grad", "_requires_grad", "array", "base", "grad_fn", "hooks", "name", "summed"),
-        "version",
-    )
+    __slots__ = ("__weakref__", "_grad", "_requires_grad", "array", "base", "grad_fn", "hooks",
+                 "name", "summed", "version")  # fmt: skip
 
     array: Array
     _grad: Tensor | None

@@ -20,16 +20,18 @@ from microtensor.dtypes import NARROW
 from microtensor.engine import Entry
 from microtensor.mode import mode
 from microtensor.pieces import Pieces
-from microtensor.place import clock, last_change, line_of
+from microtensor.place import caller, clock, last_change, line_of
 
 __all__ = ["unbroadcast", "walk"]
 
-AGAIN: tuple[str, ...] = "call it once, on the sum of losses", "detach() what one step hands to the next"
-AGAIN += ("run the forward again before each",)
+ONCE, DETACH = "call it once, on the sum of losses", "detach() what one step hands to the next"
+AGAIN, ANEW = "run the forward again before each", "make it anew before each, inside of the loop"
+APART = "detach() what that one is not to reach, as a discriminator's fakes"
+PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
 KEEP = "; or, where nothing changes in between, give the first call retain_graph=True (create_graph=True if "
 KEEP += "its gradient is differentiated again)"
 LATE = "make the change after backward()"
-last_walk = [-1]  # when the last one ended
+last_walk: list[Any] = [-1, None, None]  # when the last one ended, where it was called, its newest root
 
 
 class _Arrivals(dict[Any, list[Any]]):
@@ -97,6 +99,7 @@ def walk(
     wanted: Iterable[Any] | None = None,
     beyond: bool = True,
     retained: list[tuple[Any, Any]] | None = None,
+    who: str = "backward",
 ) -> list[tuple[Any, Any, bool]]:
     """Carry gradients from (node, gradient) pairs back along the tape, each entry visited once, newest first.
 
@@ -108,18 +111,17 @@ def walk(
     goals = set(wanted or ())
     useful, near = (None, None) if wanted is None else _leading_to({node for node, _ in roots}, goals)
     arrivals = _Arrivals((node, g) for node, g in roots if near is None or node in near)
-    heap, add, free = arrivals.heap, arrivals.add, not (retain_graph or create_graph)
+    heap, add, watch, free = arrivals.heap, arrivals.add, mode.watch, not (retain_graph or create_graph)
     found: dict[Any, list[Any]] = {}
-    tensor, watch, gradients_of = engine.Tensor, mode.watch, mode.vjp or _gradients_of
+    by, newest, tensor = (who, caller(3)), -heap[0][0] if heap else None, engine.Tensor
     pop = heappop if mode.complete is None else arrivals.telling_pop(found, retained)
-    recording, mode.grad = mode.grad, create_graph
+    gradients_of, recording, mode.grad = mode.vjp or _gradients_of, mode.grad, create_graph
     try:
         with np.errstate(all="ignore"):
             while heap:
                 entry = pop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
                 g = arrivals.pop(entry)[0]
-                if type(g) is Pieces:
-                    g = g.joined(entry)[0]
+                g = g.joined(entry)[0] if type(g) is Pieces else g
                 if entry.hooks is not None and retained is not None:
                     g = entry.hooks(g, entry, engine.make, retained)
                 if useful is not None and entry in goals:
@@ -144,10 +146,10 @@ def walk(
                     elif gradient is not None:
                         add(node, *_fit(entry, node, gradient))
                 if free and entry.op.keeps_arrays:
-                    entry.saved = None
+                    entry.saved, entry.checks = None, by  # whoever comes again is told by whom it was freed
             arrivals.settle(arrivals, found, retained)
     finally:
-        mode.grad, last_walk[0] = recording, next(clock)
+        mode.grad, last_walk[:] = recording, (next(clock), by[1], newest)
     return [(node, g, ours) for node, (g, ours) in found.items()]
 
 
@@ -185,23 +187,30 @@ def _sum_over_steps(roots: Sequence[tuple[Any, Any]], freed: Entry) -> Entry | N
 def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
     """What helps where something is freed, the likeliest first.
 
-    Where all is, another forward; where its line has made more since the last walk, as the next step does,
-    detach(); else a part is in common, which one backward serves.
+    Where its line has made more since the last walk, as the next step does, detach(); where the same call
+    freed it, another forward; where another did, its gradient may be meant, a change may stand between them,
+    or a part is in common, which one backward serves.
     """
-    if (total := _sum_over_steps(roots, freed)) is not None:
-        return f"call it on the new loss alone, not on the sum at {total.line}; add up loss.item()"
+    (who, place), changed = freed.checks, last_change[0] > last_walk[0]
     kept = [e for e in _below(dict(roots), -1) if e.op.keeps_arrays]
     new = [e for e in kept if e.index > freed.index or e.saved is not None]
-    handed = freed.place in [e.place for e in new] and min(e.index for e in new) > last_walk[0]
-    first = 1 if handed else 0 if new else 2
-    return "; or ".join((*AGAIN[first:], *AGAIN[:first])) + KEEP
+    if place != caller() and (who == "grad" or not (new or changed)):
+        return f"{PENALTY}; or call it once: leave out one of the two; or {AGAIN}{KEEP}"
+    if (total := _sum_over_steps(roots, freed)) is not None:
+        return f"call it on the new loss alone, not on the sum at {total.line}; add up loss.item()"
+    cures = [ONCE, DETACH, AGAIN] if new else [AGAIN, ONCE, DETACH]
+    if freed.place in [e.place for e in new] and min(e.index for e in new) > last_walk[0]:
+        cures = [DETACH, AGAIN, ONCE]
+    elif new and (changed or place == caller()):
+        cures = [ANEW if place == caller() else APART, ONCE, DETACH]
+    return "; or ".join(cures) + KEEP
 
 
 def _check_entry(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
     if entry.saved is None:
         raise RuntimeError(f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept "
-                           f"for its gradient was freed by an earlier backward or grad; "
-                           f"{_again(roots, entry)}")  # fmt: skip
+                           f"for its gradient was freed by an earlier {entry.checks[0]}, at "
+                           f"{line_of(entry.checks[1])}; {_again(roots, entry)}")  # fmt: skip
     checks = iter(entry.checks)
     for version in checks:
         if version[0] != (then := next(checks)):
@@ -213,10 +222,12 @@ def _check_entry(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
             leaves = [x.version for x in entry.inputs if isinstance(x, engine.Tensor)]
             if version in leaves or who.endswith((".step", ".data = …")):  # what trains shall change in place
                 again = f"run the forward again after each {who}"
-                newer = max(getattr(node, "index", 0) for node, _ in roots) > last_change[0]
-                cures = (AGAIN[1], again, LATE) if newer else (again, AGAIN[1], LATE)
-                if entry.index > last_walk[0]:  # there was no backward() yet that the change could be after
-                    cures = LATE, again, AGAIN[1]
+                newest = max(getattr(node, "index", 0) for node, _ in roots)
+                cures = (DETACH, again, LATE) if newest > last_change[0] else (again, DETACH, LATE)
+                # a step may have taken the gradients of another backward(), or stand between two losses
+                late = entry.index > last_walk[0] and (who[-5:] != ".step" or last_walk[1] == caller())
+                if late or (entry.index < last_walk[0] and last_walk[2] != newest < last_change[0]):
+                    cures = LATE, again, DETACH
             raise RuntimeError(f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
                                f"{_checked(entry, version)}, which was changed in place by {who} at "
                                f"{line_of(place)} (version {count}, recorded at {then}); "

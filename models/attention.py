@@ -95,10 +95,8 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, d_model: int, n_heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
         if n_heads < 1 or d_model % n_heads:
-            raise ValueError(
-                f"MultiHeadAttention: d_model {d_model} is not divisible by n_heads {n_heads}; "
-                f"choose n_heads among its divisors"
-            )
+            raise ValueError(f"MultiHeadAttention: d_model {d_model} is not divisible by n_heads {n_heads}; "
+                             f"choose n_heads among its divisors")  # fmt: skip
         self.d_model, self.n_heads, self.d_k, self.dropout = d_model, n_heads, d_model // n_heads, dropout
         self.q_proj = nn.Linear(d_model, d_model, bias=bias)
         self.k_proj = nn.Linear(d_model, d_model, bias=bias)
@@ -249,20 +247,15 @@ class MultiHeadAttention(nn.Module):
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x.ndim != 3 or x.shape[2] != self.d_model:
-                raise ValueError(
-                    f"MultiHeadAttention: {name} has shape {x.shape}, d_model is {self.d_model}; give "
-                    f"(B, T, {self.d_model}), or build it with the width that you have"
-                )
+                raise ValueError(f"MultiHeadAttention: {name} has shape {x.shape}, d_model is "
+                                 f"{self.d_model}; give (B, T, {self.d_model}), or build it with the width "
+                                 f"that you have")  # fmt: skip
             if x.shape[0] != query.shape[0]:
-                raise ValueError(
-                    f"MultiHeadAttention: {name} {x.shape} and query {query.shape} differ in batch size; "
-                    f"make their first axes equal"
-                )
+                raise ValueError(f"MultiHeadAttention: {name} {x.shape} and query {query.shape} differ in "
+                                 f"batch size; make their first axes equal")  # fmt: skip
         if key.shape[1] != value.shape[1]:
-            raise ValueError(
-                f"MultiHeadAttention: key {key.shape} and value {value.shape} differ in length; "
-                f"give one value for each key"
-            )
+            raise ValueError(f"MultiHeadAttention: key {key.shape} and value {value.shape} differ in length; "
+                             f"give one value for each key")  # fmt: skip
 
     def _mask(
         self, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, past: int = 0
@@ -275,12 +268,10 @@ class MultiHeadAttention(nn.Module):
         if not is_causal:
             return mask
         if mask is not None and mask.dtype != mt.bool:
-            raise TypeError(
-                f"MultiHeadAttention: is_causal beside a {mask.dtype} mask; put −inf into that mask"
-            )
+            raise TypeError(f"MultiHeadAttention: is_causal beside a {mask.dtype} mask; put −inf into that "
+                            f"mask")  # fmt: skip
         if past + T != S:
-            raise ValueError(
-                f"MultiHeadAttention: is_causal with {T} queries and {S} keys; it needs as many of each"
-            )
+            raise ValueError(f"MultiHeadAttention: is_causal with {T} queries and {S} keys; it needs as many "
+                             f"of each")  # fmt: skip
         # the only query sees all that was read
         return mask if T == 1 and past else combine_masks(causal_mask(T, past)[None, None], mask)

@@ -301,10 +301,9 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = c = config
         if c.shared_vocabulary and c.src_vocab_size != c.tgt_vocab_size:
-            raise ValueError(
-                f"Transformer: shared_vocabulary with {c.src_vocab_size} source and {c.tgt_vocab_size} "
-                f"target tokens; make the sizes equal, or shared_vocabulary=False"
-            )
+            raise ValueError(f"Transformer: shared_vocabulary with {c.src_vocab_size} source and "
+                             f"{c.tgt_vocab_size} target tokens; make the sizes equal, or "
+                             f"shared_vocabulary=False")  # fmt: skip
         self.tgt_embedding = nn.Embedding(c.tgt_vocab_size, c.d_model)
         self.src_embedding = nn.Embedding(c.src_vocab_size, c.d_model)
         if c.shared_vocabulary:

@@ -676,7 +676,11 @@ class SignDescent(mt.optim.Optimizer):
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_overwritten_value_is_named_with_what_changed_it_and_the_line(change):
     x = mt.ones(2, requires_grad=True)
-    x.grad = mt.ones(2)
+
+    def step(y):
+        y.backward()
+
+    step(x.sum())  # where a step's gradients came from another line, it is its own loss that comes late
     y = (x * x).sum()
     with mt.no_grad():
         CHANGES[change](x)
@@ -686,7 +690,7 @@ def test_an_overwritten_value_is_named_with_what_changed_it_and_the_line(change)
     with pytest.raises(
         RuntimeError, match=rf"{where}.*; make the change after backward\(\), or {again}detach\(\)"
     ):
-        y.backward()
+        step(y)
 
 
 @pytest.mark.parametrize("layer", [lambda x, w: F.linear(x, w), lambda x, w: x @ w.t()])
@@ -774,12 +778,12 @@ def test_a_loss_added_to_older_ones_is_told_from_a_second_backward_and_from_a_pa
     shared = (trunk**3).sum()
     for loss in (older, both, (part * part).sum(), shared):
         loss.backward()
-    added = r"or grad; call it on the new loss alone, not on the sum at .*\.py:\d+; add up loss\.item\(\)$"
-    again = "or grad; call it once, on the sum of losses; or detach"
+    added = r"at .*; call it on the new loss alone, not on the sum at .*\.py:\d+; add up loss\.item\(\)$"
+    again = r"backward, at .*:\d+; call it once, on the sum of losses; or detach"
     for loss, said in [
         (older + (w**3).mean(), added),
         (((w**3).mean() + older) / 2, added),
-        (both, r"or grad; run the forward again before each; or call it once, on the sum of losses; or"),
+        (both, r"give that create_graph=True if .*; or call it once: leave out one of the two; or run"),
         (shared + (trunk**4).sum(), again),  # on the new loss alone it would fail
         ((part**3).sum() + w.exp().sum(), again),
     ]:
@@ -825,31 +829,74 @@ def _outside(net, losses):
     yield from [loss, loss]
 
 
+HANDED, ONCE = r"detach\(\) what one step hands to the next", "call it once, on the sum of losses"
+ANEW = "make it anew before each, inside of the loop"
+APART = r"detach\(\) what that one is not to reach, as a discriminator's fakes"
+PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
+FORWARD = "run the forward again before each"
+
+
 @pytest.mark.parametrize(
-    ("losses", "first"),
+    ("losses", "one_line", "step", "first"),
     [
-        (_hidden, r"detach\(\) what one step hands to the next"),
-        (_mean, r"detach\(\) what one step hands to the next"),
-        (_all, r"detach\(\) what one step hands to the next"),
-        (_part_in_common, "call it once, on the sum of losses"),
-        (_two_of_one_line, "call it once, on the sum of losses"),
-        (_outside, "run the forward again before each"),
+        *((losses, one_line, True, HANDED) for losses in (_hidden, _mean, _all) for one_line in (0, 1)),
+        *((losses, False, False, ONCE) for losses in (_part_in_common, _two_of_one_line)),
+        *((losses, True, True, ANEW) for losses in (_part_in_common, _two_of_one_line)),
+        (_part_in_common, False, True, APART),
+        (_outside, False, False, PENALTY),
+        (_outside, False, True, FORWARD),
+        (_outside, True, True, FORWARD),
     ],
 )
-def test_the_first_cure_of_what_was_freed_is_that_of_the_program(losses, first):
-    made = losses(nn.Linear(3, 3), [])
-    next(made).backward()
-    with pytest.raises(
-        RuntimeError, match=rf"or grad; {first}; or .*; or, where nothing .* retain_graph=True"
-    ):
+def test_the_first_cure_of_what_was_freed_is_that_of_the_program(losses, one_line, step, first):
+    net = nn.Linear(3, 3)
+    made = losses(net, [])
+    if not one_line:
+        next(made).backward()
+    said = rf"earlier backward, at .*test_safety\.py:\d+; {first}; or .*; or, where nothing .* retain_graph"
+    if step:
+        mt.zeros(1).zero_()  # a change in between
+    with pytest.raises(RuntimeError, match=said):
         [loss.backward() for loss in made]
+
+
+@pytest.mark.parametrize("by", ["grad", "backward"])
+def test_a_penalty_whose_gradient_was_not_recorded_is_told_create_graph(by):
+    net, x = nn.Linear(3, 1), mt.randn(4, 3, requires_grad=True)
+    y = net(x).tanh()
+    if by == "grad":
+        (g,) = mt.autograd.grad(y.sum(), x)
+    else:
+        y.sum().backward()
+        g = x.grad
+    line = test_a_penalty_whose_gradient_was_not_recorded_is_told_create_graph.__code__.co_firstlineno
+    said = rf"by an earlier {by}, at .*_safety\.py:{line + (5 if by == 'grad' else 7)}; {PENALTY}; or"
+    with pytest.raises(RuntimeError, match=said):
+        (y.mean() + (g.norm(dim=1) - 1.0).square().mean()).backward()
+
+
+def test_steps_of_two_losses_come_after_both_and_another_loss_comes_after_a_step():
+    net = nn.Linear(3, 2)
+    optimizer = mt.optim.SGD(net.parameters(), lr=0.1)
+    x = mt.ones(4, 3, requires_grad=True)
+    y = net(x)
+    a, b = y.sum(), y.square().sum()
+    a.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match=r"by SGD.step .*; make the change after backward\(\), or run"):
+        b.backward()
+    net(x).sum().backward()
+    other = net(x).sum()
+    optimizer.step()
+    with pytest.raises(RuntimeError, match=r"by SGD.step .*; run the forward again after each SGD.step, or"):
+        other.backward()
 
 
 def test_what_one_step_hands_to_the_next_is_named_as_a_cure():
     w = mt.ones(1, requires_grad=True)
     hidden = w.tanh()
     hidden.sum().backward()
-    with pytest.raises(RuntimeError, match=r"tanh .* was freed by an earlier backward or grad; .*detach\(\)"):
+    with pytest.raises(RuntimeError, match=r"tanh .* was freed by an earlier backward, at .*detach\(\)"):
         (hidden + w).tanh().sum().backward()
 
 
