@@ -234,7 +234,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         return builtins.bool(self.array.item())
 
     def __float__(self) -> builtins.float:
-        if mode.grad and self.requires_grad:
+        if mode.grad and self.requires_grad and self.array.size == 1:  # else there is no number
             warn(f"float: the gradient of a tensor x of shape {self.shape} does not go through its number; "
                  f"use x.exp() for math.exp(x), or x.item() where only the number is meant")  # fmt: skip
         return builtins.float(self.item())

@@ -185,6 +185,11 @@ def test_a_number_that_leaves_a_gradient_behind_is_told(name):
         assert not warned(x.detach(), name, contextlib.nullcontext)
 
 
+def test_what_has_no_number_gets_an_error_and_no_warning():
+    with pytest.raises(RuntimeError, match="2 elements, not one"):  # here a warning is an error, too
+        float(mt.ones(2, requires_grad=True))
+
+
 @pytest.mark.parametrize("name", TO_NUMBERS)
 def test_pytorch_tells_it_of_the_same(name):
     torch = pytest.importorskip("torch")
