@@ -1068,7 +1068,7 @@ def test_a_product_that_a_transposition_would_mend_says_so(product, said):
 
 
 def test_a_projection_of_heads_that_are_not_joined_says_how_to_join_them():
-    with pytest.raises(ValueError, match=r"in_features: \.transpose\(1, 2\)\.flatten\(2\) joins heads$"):
+    with pytest.raises(ValueError, match=r"in_features: \.transpose\(1, 2\)\.flatten\(2\) joins heads, or"):
         nn.Linear(64, 64)(mt.ones(2, 4, 10, 16))
     other = (
         (10, (2, 10, 16)),
@@ -1078,8 +1078,18 @@ def test_a_projection_of_heads_that_are_not_joined_says_how_to_join_them():
         (64, (2, 10, 4, 16)),
     )
     for n, shape in other:  # no heads, an image, one, and what may be transposed already
-        with pytest.raises(ValueError, match=r"in_features$"):
+        with pytest.raises(
+            ValueError,
+            match=rf"input in_features, or in_features {shape[-1]}, by nn\.Linear\({shape[-1]}, {n}\)$",
+        ):
             nn.Linear(64, n)(mt.ones(shape))
+
+
+@pytest.mark.parametrize("shape", [(32, 12), (12, 28)])
+def test_a_loss_of_more_or_fewer_rows_than_targets_says_what_each_of_both_takes(shape):
+    said = rf"this target takes an input of 28 rows, .* this input takes a target \({shape[0]},\)$"
+    with pytest.raises(ValueError, match=said):
+        F.cross_entropy(mt.zeros(shape), mt.zeros(28).long())
 
 
 def test_attention_says_which_of_its_arguments_are_not_split_and_which_are_not_transposed():

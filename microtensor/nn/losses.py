@@ -81,10 +81,9 @@ def _soft_cross_entropy(
 ) -> Tensor:
     """For a target that is a probability for each class."""
     if input.ndim == 0 or target.shape != input.shape:
-        raise ValueError(
-            f"cross_entropy: input {input.shape} and target {target.shape} do not fit; a floating target has "
-            f"the input's shape, class numbers are integers: convert them with .long()"
-        )
+        raise ValueError(f"cross_entropy: input {input.shape} and target {target.shape} do not fit; a "
+                         f"floating target has the input's shape, class numbers are integers: convert them "
+                         f"with .long()")  # fmt: skip
     axis = min(1, input.ndim - 1)
     classes = input.shape[axis]
     w = _class_weights("cross_entropy", input, weight, picked=False)
@@ -130,6 +129,9 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
         cure = f"make the target {want}, of class numbers (one-hot: argmax(1))"
         if ids.shape == shape[:-1]:
             cure = "the classes are axis 1, not the last: give input.transpose(1, -1)"
+        elif ids.ndim == 1 and len(shape) == 2:  # which of both is wrong is not known
+            cure = f"this target takes an input of {ids.size} rows, one a target, each of all classes, as "
+            cure += f"logits.reshape(-1, classes) makes them; this input takes a target {want}"
         raise ValueError(f"{who}: input {input.shape} and target {target.shape} do not fit; {cure}")
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
@@ -137,9 +139,8 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
     ids, classes = target.array, shape[min(1, len(shape) - 1)]
     outside = ids.view(np.uint64) >= classes  # as a number without a sign, a negative one is large
     if np.count_nonzero(outside) and (wrong := ids[outside & (ids != ignore_index)]).size:
-        raise IndexError(
-            f"{who}: target {wrong[0]} is outside 0 … {classes - 1}; fix it, or name it as ignore_index"
-        )
+        raise IndexError(f"{who}: target {wrong[0]} is outside 0 … {classes - 1}; fix it, or name it as "
+                         f"ignore_index")  # fmt: skip
     if len(shape) == 2:
         return input, target
     rows = input if input.ndim < 3 else input.permute(0, *range(2, input.ndim), 1)  # (N, C, d…) → (N, d…, C)
@@ -206,9 +207,8 @@ def binary_cross_entropy(
     x = input.detach()
     for name, given in (("input", x.array), ("target", target.array)):
         if not ((given >= 0) & (given <= 1)).all():
-            raise ValueError(
-                f"{who}: {name} of {given.min():.4g} … {given.max():.4g}; give 0 … 1, or {who}_with_logits"
-            )
+            raise ValueError(f"{who}: {name} of {given.min():.4g} … {given.max():.4g}; give 0 … 1, or "
+                             f"{who}_with_logits")  # fmt: skip
     edge = x * (1.0 - x) < 1e-12
     inside = ops.where(edge, 0.5, input)
     log_x = ops.where(edge, x.log().clamp(min=-100.0), inside.log())

@@ -77,10 +77,8 @@ def attention_samples(rng):
 def _check(q: Any, k: Any, v: Any, mask: Any) -> None:
     lead = q.shape[:-2]
     if min(q.ndim, k.ndim, v.ndim) < 2 or k.shape[:-2] != lead or v.shape[:-2] != lead:
-        raise ValueError(
-            f"attention: query {q.shape}, key {k.shape} and value {v.shape} differ in the axes before the "
-            f"last two; expand them to the same"
-        )
+        raise ValueError(f"attention: query {q.shape}, key {k.shape} and value {v.shape} differ in the axes "
+                         f"before the last two; expand them to the same")  # fmt: skip
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise ValueError(
             f"attention: query {q.shape}, key {k.shape} and value {v.shape} do not fit; query and key need "

@@ -79,6 +79,7 @@ def linear(x, w, b):
         # (B, H, T, d_k) into d_model → d_model; where H = T or T = d_k it may be another order, or an image
         heads = x.ndim == 4 and w.shape == (x.shape[1] * x.shape[3],) * 2 and x.shape[2] not in x.shape[1::2]
         joined = ": .transpose(1, 2).flatten(2) joins heads" if heads else ""
+        joined += f", or in_features {x.shape[-1]}, by nn.Linear({x.shape[-1]}, {len(w)})" if x.ndim else ""
         raise ValueError(f"linear: input {x.shape} ends in {x.shape[-1:]}, weight {w.shape} takes "
                          f"{w.shape[1:]}; make the last axis of the input in_features{joined}")  # fmt: skip
     if b is not None and b.dtype != x.dtype:
