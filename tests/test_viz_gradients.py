@@ -11,10 +11,10 @@ import pytest
 from check_layout import problems
 
 import microtensor as mt
-from microtensor import nn, viz
+from microtensor import engine, nn, viz
 from microtensor.viz import style, symbols
 from microtensor.viz.formula import two_digits
-from microtensor.viz.texts import WORDS
+from microtensor.viz.texts import WORDS, texts_of
 from models import GPT, Encoder, GPTConfig, MultiHeadAttention, causal_mask
 
 PURPLE = style.LIGHT.gradient
@@ -762,6 +762,35 @@ def test_a_legend_says_which_part_of_a_weight_a_head_has(x: mt.Tensor) -> None:
     assert "W_1^Q: columns of W^Q for head 1" in legend
     assert "entries of" not in legend
     assert "for head 1" not in legend_of(viz.draw(layer, x))
+
+
+def test_a_legend_says_rows_where_the_weight_is_called_as_it_is_stored(x: mt.Tensor) -> None:
+    layer = MultiHeadAttention(16, 2)
+    legend = legend_of(viz.draw(layer, x, level="heads", names="code"))
+    assert "W_1^Q: rows of q_proj.weight for head 1" in legend
+    assert "b_Q,1: entries of q_proj.bias for head 1" in legend
+    part = next(layer.heads())[0].array
+    assert np.array_equal(part.T, layer.q_proj.weight.array[:8])
+    assert "W_1^Q: columns of mine" in legend_of(
+        viz.draw(layer, x, level="heads", names={"mine": layer.q_proj.weight})
+    )
+
+
+@pytest.mark.parametrize("shapes", ["symbolic", "numeric", "both"])
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+def test_a_mask_of_one_position_has_two_axes(level: str, shapes: str) -> None:
+    x, layer = mt.randn(2, 1, 16, requires_grad=True), MultiHeadAttention(16, 2)
+    drawing = viz.draw(layer, x, mask=causal_mask(1), level=level, shapes=shapes)
+    mask = next(line for line in drawing.dot.splitlines() if 'id="node-M"' in line)
+    assert "scalar" not in drawing.dot
+    assert "M: constant (1, 1) bool" in mask
+
+
+def test_an_abbreviation_in_a_gradient_is_no_letter_of_an_axis() -> None:
+    steps = {name: texts_of(op).steps for name, op in engine.registry.items()}
+    taken = {"h", "n", "d", "d_k", "B", "T", "C", "H", "D", "V", "N"}
+    used = {name: {step.split(" = ")[0] for step in found} & taken for name, found in steps.items()}
+    assert {name: letters for name, letters in used.items() if letters} == {}
 
 
 def test_a_legend_says_what_fused_means_and_the_sign_of_a_product(x: mt.Tensor, g: mt.Tensor) -> None:

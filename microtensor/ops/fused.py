@@ -110,8 +110,8 @@ def log_softmax_backward_composite(g, y, *, axis):
 def layer_norm(x, w, b, *, eps):
     """y = layer_norm(x, w, b); w · x̂ + b, x̂ = (x − μ)/√(σ² + eps) over the last axis, σ² divides by C.
 
-    gradient: r · (h − rowmean(h) − x̂ · rowmean(h · x̂)), Σ(g · x̂), Σ(g);
-    with r = 1 / √(rowvar(x) + eps), x̂ = (x − rowmean(x)) · r, h = g · w
+    gradient: r · (u − rowmean(u) − x̂ · rowmean(u · x̂)), Σ(g · x̂), Σ(g);
+    with r = 1 / √(rowvar(x) + eps), x̂ = (x − rowmean(x)) · r, u = g · w
 
     Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
@@ -141,8 +141,8 @@ def add_layer_norm(x, f, w, b, *, eps):
     """y = layer_norm(x + f, w, b); the end of a sublayer f(x), whose sum with x nobody keeps
 
     gradient: δ, δ, Σ(g · x̂), Σ(g);
-    with r = 1 / √(rowvar(x + f) + eps), x̂ = (x + f − rowmean(x + f)) · r, h = g · w,
-    δ = r · (h − rowmean(h) − x̂ · rowmean(h · x̂))
+    with r = 1 / √(rowvar(x + f) + eps), x̂ = (x + f − rowmean(x + f)) · r, u = g · w,
+    δ = r · (u − rowmean(u) − x̂ · rowmean(u · x̂))
 
     Source: "Attention Is All You Need", §3.1: LayerNorm(x + Sublayer(x)).
     """

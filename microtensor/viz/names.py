@@ -197,7 +197,9 @@ class Names:
         said = [f"{second}: the second of that name{heads}"] if second else []
         said += ["∘: product, element by element"] if "∘" in drawn else []
         said += [f"{symbols.html(f'd{of}')}: ∂L/∂{symbols.html(of)}, its gradient"] if of else []
-        for s, of_it in ((first[n], word) for n, word in ((2, "columns"), (1, "entries")) if n in first):
+        for rank, s in sorted(first.items(), reverse=True):
+            matrix = "rows" if self._in_formula(weights[s]) != one[s] else "columns"  # as stored
+            of_it = "entries" if rank == 1 else matrix
             said.append(f"{html.symbol(parts[s])}: {of_it} of {html.symbol(one[s] or '')} for head 1")
         new = drawn - named - set(map(self.shapes.letter, self.shapes.sizes)) | set("L" if of else ())
         words = (word for word in WORDS if plain.print(word) in new)

@@ -180,14 +180,12 @@ class _Tracer:
         tag = self.recorder.tag_of(value)
         shown = tag.of if tag is not None and tag.of is not None else tensor if tensor is not None else kept
         shape = None if shown is None else tuple(shown.shape)
-        while tag is not None and tag.of is not None and shape and shape[0] == 1:
-            shape = shape[1:]  # axes that only broadcast
+        while tag is not None and tag.of is not None and shape and shape[2:] and shape[0] == 1:
+            shape = shape[1:]  # axes that only broadcast; a mask of one position is (1, 1)
         dtype = "" if shown is None else str(shown.dtype)
         needs = tensor is not None and tensor.requires_grad
-        node = Node(len(self.nodes), "const", shape, dtype, needs, array=kept)
-        if tensor is not None:
-            node.kind = self._kind(tensor, shown)
-        return node
+        kind = "const" if tensor is None else self._kind(tensor, shown)
+        return Node(len(self.nodes), kind, shape, dtype, needs, array=kept)
 
     def _kind(self, tensor: Any, shown: Any) -> str:
         if id(tensor) in self.recorder.parameters or isinstance(tensor, Parameter):
