@@ -420,6 +420,7 @@ def test_a_factorys_tensor_is_drawn_with_the_names_of_its_variables(tmp_path: Pa
         ("--fused --level heads", "--fused at --level heads, which is drawn line by line; add --level tape"),
         ("--fused --level tape --values", "--values beside --fused, .*; leave one of them out"),
         ("--paper --direction LR", "--paper is --direction BT; leave --direction out, or --paper"),
+        ("--paper --level heads", "--paper is --direction BT, in which .*; leave one of them out"),
         ("--paper --shapes both", "--paper is --shapes none; leave --shapes out, or --paper"),
     ],
 )
@@ -467,6 +468,15 @@ def loss(): return mt.ones(3, requires_grad=True) * 2
 def model(): return nn.Linear(3, 4), mt.ones(2, 3)
 def alone(): return nn.Linear(3, 4)
 def wants(x): return x
+def empty(): return ()
+def number(): return 3
+def key(): return {}["weight"]
+def zero():
+    return 1 / 0
+class Broken(nn.Module):
+    def forward(self, x): return [][1]
+def broken(): return Broken(), mt.ones(2)
+def bare(): raise ValueError("no data")
 def gpt(): return GPT(GPTConfig(5, 20, n_layer=1, n_head=2, n_embd=16)), mt.randint(0, 20, (2, 5))
 """
 
@@ -477,6 +487,13 @@ def gpt(): return GPT(GPTConfig(5, 20, n_layer=1, n_head=2, n_embd=16)), mt.rand
         ("mine.py:loss --grads", r"--grads needs .*, not \(3,\); let the factory return a loss, .*"),
         ("mine.py:model --grads", r"--grads needs .*, not \(2, 4\); let the factory return a loss, .*"),
         ("mine.py:alone", "Linear.forward: .* 'input'; let the factory return the module and its inputs"),
+        ("mine.py:empty", r"the factory returned \(\); let it return a tensor, or a module and its inputs"),
+        ("mine.py:number", "the factory returned 3; let it return a tensor, or a module and its inputs"),
+        ("mine.py:key", r"mine.py:key raised KeyError: 'weight' \(mine.py, line 11\); mend it there"),
+        ("mine.py:zero", r"mine.py:zero raised ZeroDivisionError: .* \(mine.py, line 13\); mend it there"),
+        ("mine.py:broken", r"mine.py:broken raised IndexError: .* \(mine.py, line 15\); mend it there"),
+        ("mine.py:bare", r"mine.py:bare raised ValueError: no data \(mine.py, line 17\); mend it there"),
+        ("early.py:x", r"early.py:x raised KeyError: 1 \(early.py, line 1\); mend it there"),
         ("mine.py:wants", "mine.py:wants wants arguments .*; name a function that takes nothing"),
         ("mine.py:loss --level heads", "--level heads takes a module, .*, or choose --level equations"),
         ("mine.py:gpt --max-nodes 5 --level ops", ".* than --max-nodes 5, .*; use --level equations, .*"),
@@ -497,11 +514,21 @@ def test_errors_of_a_command_advise_what_a_command_can(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, text in (("mine", MINE), ("needs", "import nomod"), ("wrong", "def f(:")):
+    for name, text in (("mine", MINE), ("needs", "import nomod"), ("wrong", "def f(:"), ("early", "{}[1]")):
         (tmp_path / f"{name}.py").write_text(text)
     assert load_tool("draw_model").main([*options.split(), "-o", "x.svg"]) == 1
     assert re.fullmatch(rf"draw_model: {said}\n", capsys.readouterr().err)
     assert not (tmp_path / "x.svg").exists()
+
+
+@pytest.mark.parametrize("option", ["--max-nodes", "--depth"])
+def test_a_number_that_is_no_size_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        load_tool("draw_model").main([f"{ROOT}/examples/gallery/pictures.py:formula", option, "-5"])
+    assert f"{option}: '-5' is no whole number of at least 1" in capsys.readouterr().err
+    assert tool().as_options("draw: above max_nodes=-5, raise max_nodes") == (
+        "above --max-nodes -5, raise --max-nodes"
+    )
 
 
 def test_the_tool_explains_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,6 +91,8 @@ def complete(chosen: argparse.Namespace, refuse: Callable[[str], Any]) -> None:
             refuse(f"--paper is --{option} {value}; leave --{option} out, or --paper")
         setattr(chosen, option, getattr(chosen, option) or value)
     chosen.no_legend |= chosen.paper
+    if chosen.paper and chosen.level == "heads":
+        refuse("--paper is --direction BT, in which --level heads is not to be read; leave one of them out")
     if chosen.fused and chosen.level != "tape":
         refuse(f"--fused at --level {chosen.level}, which is drawn line by line; add --level tape")
     if chosen.fused and chosen.values:
@@ -130,7 +132,7 @@ def as_options(said: str) -> str:
         return f"--{name} {value}" if value not in ("", "True") else f"--{name}"
 
     names = "cost|depth|direction|grads|legend|level|max_nodes|names|shapes|theme|values"
-    text = re.sub(rf"\b({names})=('\w+'|\w+)?", option, said.removeprefix("draw: "))
+    text = re.sub(rf"\b({names})=('\w+'|-?\w+)?", option, said.removeprefix("draw: "))
     return re.sub(r"\bmax_nodes\b", "--max-nodes", text)
 
 

@@ -15,6 +15,8 @@ import importlib.util
 import inspect
 import re
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -25,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 import microtensor as mt  # noqa: E402
 from microtensor import nn, viz  # noqa: E402
-from tools.draw_attention import as_options  # noqa: E402
+from tools.draw_attention import as_options, positive  # noqa: E402
 
 # cures that a program has, and those that a command has
 CURES = {
@@ -48,13 +50,13 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="files: .svg .html .png .pdf .dot .json; without it model.svg; what is there is replaced",
     )
     add("--level", choices=("equations", "ops", "heads", "tape"), default="equations")
-    add("--depth", type=int, help="modules deeper than that are single nodes")
+    add("--depth", type=positive, help="modules deeper than that are single nodes")
     add("--direction", choices=("TB", "BT", "LR"), default="TB")
     add("--names", choices=("math", "code"), default="math")
     add("--grads", action="store_true", help="norms of gradients, from a result that is one number")
     add("--values", action="store_true", help="scores and weights as coloured cells")
     add("--cost", action="store_true", help="operations and bytes of each node")
-    add("--max-nodes", type=int, default=300, help="above it only .dot is written")
+    add("--max-nodes", type=positive, default=300, help="above it only .dot is written")
     return parser.parse_args(argv)
 
 
@@ -114,10 +116,37 @@ def run(factory: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, mt.Tenso
     finally:
         sys.setprofile(before)
     if not isinstance(made, mt.Tensor):
-        return made if isinstance(made, tuple) else (made,), {}
+        what = made if isinstance(made, tuple) else (made,)
+        if not what or not isinstance(what[0], mt.Tensor | nn.Module):
+            raise ValueError(
+                f"the factory returned {repr(made)[:60]}; let it return a tensor, or a module and its inputs"
+            )
+        return what, {}
     modules = [(name, each) for name, each in variables.items() if isinstance(each, nn.Module)]
     variables |= {f"{name}.{path}": p for name, module in modules for path, p in module.named_parameters()}
     return (made,), {n: t for n, t in variables.items() if isinstance(t, mt.Tensor)}
+
+
+def told(error: Exception, factory: str) -> str:
+    """What an error says, in a line; one of the factory's own, that names no cure, with its type and place.
+
+    Raises: the error itself where it is neither: a fault of these programs.
+    """
+    said = str(error)
+    ours = (*(str(ROOT / name) for name in ("microtensor", "tools")), "<")
+    others = tuple(map(sysconfig.get_path, ("stdlib", "purelib")))
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if not f.filename.startswith((*ours, *others))]
+    if theirs and ";" not in said:
+        where = f"{Path(theirs[-1].filename).name}, line {theirs[-1].lineno}"
+        return (
+            f"{factory} raised {' '.join(f'{type(error).__name__}: {said}'.split())} ({where}); mend it there"
+        )
+    if not isinstance(error, ValueError | TypeError | RuntimeError | OSError | ImportError):
+        raise error
+    for cure, other in CURES.items():
+        said = re.sub(cure, other, said)
+    return as_options(said)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -131,14 +160,11 @@ def main(argv: list[str] | None = None) -> int:
         for path in chosen.output or [Path("model.svg")]:
             replaced = ", in place of the one that was there" if path.exists() else ""
             print(f"saved {drawing.save(path)}{replaced}")
-    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
-        said = str(error)
-        for cure, other in CURES.items():
-            said = re.sub(cure, other, said)
-        print(f"draw_model: {as_options(said)}", file=sys.stderr)
-        return 1
     except MemoryError as error:
         print(f"draw_model: {error or 'out of memory'}; let the factory make less", file=sys.stderr)
+        return 1
+    except Exception as error:
+        print(f"draw_model: {told(error, chosen.factory)}", file=sys.stderr)
         return 1
     return 0
 
