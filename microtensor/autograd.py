@@ -45,10 +45,12 @@ def backward(
     stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours)]
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     if stale:
+        _, place, who = stale[0].version
+        cures = ["optimizer.zero_grad() or model.zero_grad()", "p.grad = None for each"]
+        cures.sort(reverse=not who.endswith(".step"))
         warn(f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the "
-             f"gradients of three steps; set it to zero once a step, before the first backward() of which "
-             f"{stale[0].version[2]} at {line_of(stale[0].version[1])} takes gradients: "
-             f"optimizer.zero_grad(), model.zero_grad(), or p.grad = None for each")  # fmt: skip
+             f"gradients of three steps; set it to zero once a step, before the first backward() that {who} "
+             f"at {line_of(place)} uses: {', or '.join(cures)}")  # fmt: skip
 
 
 def grad(

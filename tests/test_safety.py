@@ -747,7 +747,8 @@ def test_gradients_added_up_are_told_the_change_before_which_they_are_to_be_zero
 
     step(), step()
     line = step.__code__.co_firstlineno + {"SGD.step": 4, "sub_": 6, "x.data = …": 8}[by]
-    said = rf"before the first backward\(\) of which {by} at .*_safety\.py:{line} takes gradients: optimizer"
+    cure = r"optimizer\.zero_grad\(\) or model" if by == "SGD.step" else r"p\.grad = None for each, or"
+    said = rf"before the first backward\(\) that {by} at .*_safety\.py:{line} uses: {cure}"
     with pytest.warns(UserWarning, match=said):
         step()
 
@@ -1101,7 +1102,7 @@ def test_attention_says_which_of_its_arguments_are_not_split_and_which_are_not_t
         F.scaled_dot_product_attention(heads, heads, whole)
     swapped = heads.transpose(1, 2)
     with pytest.raises(
-        ValueError, match=r"if 5 is the length, give query, key and value \.transpose\(-3, -2\)$"
+        ValueError, match=r"if 5 is the length, \.transpose\(-3, -2\) query, key, value, and the result back$"
     ):
         F.scaled_dot_product_attention(swapped, swapped, swapped, mask)
     with pytest.raises(ValueError, match=r"if it is \(B, S\), of the keys, give attn_mask\[:, None, None\]$"):

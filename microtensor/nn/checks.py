@@ -74,7 +74,7 @@ def check_broadcast(who: str, name: str, shape: tuple[int, ...], what: str, want
     if len(shape) > len(want) or any(a not in (1, b) for a, b in aligned):
         cure = "from the right, cut its axes to those or make them 1"
         if name == "attn_mask" and shape == want[-3:-2] * 2:  # scores of (B, T, H, D)
-            cure = f"if {shape[0]} is the length, give query, key and value .transpose(-3, -2)"
+            cure = f"if {shape[0]} is the length, .transpose(-3, -2) query, key, value, and the result back"
         if name == "attn_mask" and len(want) == 4 and shape == (want[0], want[-1]):
             cure = "if it is (B, S), of the keys, give attn_mask[:, None, None]"
         raise ValueError(f"{who}: {name} {shape} does not broadcast to {what} {want}; {cure}")
