@@ -906,6 +906,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ),
     ("type", "missing 1 required", "`x.type()`"),
     ("to", "there is no 1.5 here", "`x.to(1.5)` is an error"),
+    ("repeat_interleave", "missing 1 required.*torch gives", "`repeat_interleave(repeats)`"),
 ]
 
 

@@ -305,6 +305,12 @@ def of_whole_targets(made: Program) -> bool:
     return x in FLOATS and y not in FLOATS
 
 
+def of_weights_that_wrap(made: Program) -> bool:
+    """Is pos_weight of `uint8`, with a 0? PyTorch takes 1 from it in that dtype."""
+    weight = made.options.get("pos_weight")
+    return isinstance(weight, Input) and weight.base.dtype == "uint8" and 0 in weight.build(mt)[1].array
+
+
 def of_nothing(made: Program) -> bool:
     """Is there an input without elements?"""
     return any(isinstance(x, Input) and 0 in x.shape for x in made.args)
@@ -383,6 +389,12 @@ MEANT: list[tuple[Any, ...]] = [
         "result 0 is float64, torch has float32",
         "the dtype of both",
         of_mixed_floats,
+    ),
+    (
+        "binary_cross_entropy_with_logits",
+        r"(result 0|derivative . by input .) is .*torch has",
+        "a `pos_weight` of `uint8`",
+        of_weights_that_wrap,
     ),
     ("(log_)?softmax", "result 0 is float32, torch has (int|uint|bool)", "look at dtypes", of_nothing),
     # where PyTorch's derivative at a vector or a target of zeros is NaN, and ours is not
