@@ -13,8 +13,8 @@ from numpy import ndarray
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
 from microtensor.missing import MissingNameError
-from microtensor.place import clock, line_of, mark_changed, warn
-from microtensor.walk import last_walk, walk
+from microtensor.place import clock, last_walk, line_of, mark_changed, warn
+from microtensor.walk import walk
 
 __all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
 

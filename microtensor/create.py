@@ -16,11 +16,11 @@ from microtensor.methods.arguments import (
     as_rng,
     as_spread,
     as_tensors,
-    broadcast,
     check_device,
     is_int,
 )
 from microtensor.methods.calling import by_its_name
+from microtensor.misfit import broadcast
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor, as_tensor
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from sys import _getframe as getframe
 from typing import Any, TypeAlias
@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from microtensor import dtypes, memory
 from microtensor.dtypes import float32, float64
 from microtensor.hooks import Hooks, hand_over
+from microtensor.misfit import broadcast
 from microtensor.mode import mode
 from microtensor.place import Place, caller, clock, line_of, users
 
-__all__ = ["Array", "Entry", "Op", "adopt", "bind", "enter", "op", "refresh", "registry"]
+__all__ = ["Array", "Entry", "Op", "adopt", "below", "bind", "enter", "op", "refresh", "registry"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -206,7 +207,7 @@ class Op:
             run = now["run"]
             y = run(self.forward, *arrays, **params) if params else run(self.forward, *arrays)
         except (ValueError, IndexError, TypeError, OverflowError) as error:
-            raise self._explain(error, arrays) from error
+            raise self._explain(error, arrays, nodes) from error
         except RuntimeError as error:  # a forward that calls ops on tensors: they are quiet already
             if not str(error).startswith("cannot enter context"):
                 raise
@@ -245,30 +246,31 @@ class Op:
             ready[self.alike] = [_cast(a, common) for a in chosen]
         return tuple(ready)
 
-    def _explain(self, error: Exception, arrays: Sequence[Any]) -> Exception:
-        """The error in the house's form, with the shapes; errors that already have it pass."""
+    def _explain(self, error: Exception, arrays: Sequence[Any], nodes: Sequence[Any]) -> Exception:
+        """The error in the house's form; of shapes, with the lines that made them."""
+        told = self._tell(error, arrays)
+        made = [f"{n.shape} is of {n.op.name} at {n.line}" for n in nodes if isinstance(n, Entry)]
+        if made and isinstance(told, ValueError):
+            told.args = (f"{told} ({', '.join(made)})",)
+        return told
+
+    def _tell(self, error: Exception, arrays: Sequence[Any]) -> Exception:
+        """In the house's form; errors that already have it pass."""
         text = str(error)
         if text.startswith(f"{self.__name__}:") or text.startswith(f"{self.name}:"):
             return error
         given = ", ".join(f"{a.dtype}{a.shape}" if hasattr(a, "shape") else repr(a) for a in arrays)
-        if self.broadcasts and isinstance(error, ValueError) and not _broadcast(arrays):
-            shapes = " and ".join(str(np.shape(a)) for a in arrays)
-            return ValueError(f"{self.name}: shapes {shapes} do not broadcast; from the right, axes must be "
-                              f"equal or 1")  # fmt: skip
+        if self.broadcasts and isinstance(error, ValueError):
+            try:
+                broadcast(self.name, *map(np.shape, arrays))
+            except ValueError as misfit:
+                return misfit
         kind = type(error) if type(error) in (ValueError, IndexError, TypeError) else ValueError
         one_number = "to Python scalars" in text or "truth value of an array" in text  # math.erf(x), if x > 0
         cure = "compute on whole arrays, by ops or NumPy" if one_number else "check the shapes and arguments"
         if "numpy boolean" in text:
             text, cure = "booleans have no minus", "use ~ for not (^ for -), or .long() to compute"
         return kind(f"{self.name}: {text} (given {given}); {cure}")
-
-
-def _broadcast(arrays: Sequence[Any]) -> bool:
-    try:
-        np.broadcast_shapes(*map(np.shape, arrays))
-    except ValueError:
-        return False
-    return True
 
 
 def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
@@ -384,3 +386,15 @@ def enter(op: Op, params: dict[str, Any], inputs: Any, y: Array, saved: Any, che
 def node_of(tensor: Any) -> Any:
     """Where a tensor's gradient arrives: its entry, or the leaf itself; a weak reference if it needs none."""
     return tensor.grad_fn or (tensor if tensor._requires_grad else weak(tensor))
+
+
+def below(nodes: Iterable[Any], oldest: int) -> set[Entry]:
+    """The entries among the nodes, and those below them that are no older than an index."""
+    seen = {node for node in nodes if isinstance(node, Entry)}
+    stack = list(seen)
+    while stack:
+        for node in stack.pop().inputs:
+            if isinstance(node, Entry) and node not in seen and node.index >= oldest:
+                seen.add(node)
+                stack.append(node)
+    return seen

@@ -10,9 +10,10 @@ import numpy as np
 
 from microtensor import engine, ops
 from microtensor.dtypes import cast, common, result_dtype
-from microtensor.methods.arguments import as_axis, as_choice, as_tensors, broadcast
+from microtensor.methods.arguments import as_axis, as_choice, as_tensors
 from microtensor.methods.calling import by_its_name
 from microtensor.methods.masks import as_mask
+from microtensor.misfit import broadcast
 from microtensor.tensor import Tensor, as_tensor
 
 Size: type[tuple[Any, ...]] = tuple  # what a shape is

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
-__all__ = ["Place", "caller", "clock", "last_change", "line_of", "mark_all_changed", "mark_changed"]
-__all__ += ["users", "warn"]
+__all__ = ["Place", "caller", "clock", "last_change", "last_walk", "line_of"]
+__all__ += ["mark_all_changed", "mark_changed", "users", "warn"]
 
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 clock = itertools.count()  # numbers all that happens, in its order
 last_change = [-1]  # when anything was last changed in place: what was made later is as it was
+last_walk: list[Any] = [-1, None, None]  # when the last backward ended, where called, its newest root
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 

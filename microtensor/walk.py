@@ -17,21 +17,13 @@ from numpy import ndarray
 
 from microtensor import engine
 from microtensor.dtypes import NARROW
-from microtensor.engine import Entry
+from microtensor.engine import Entry, below
 from microtensor.mode import mode
 from microtensor.pieces import Pieces
-from microtensor.place import caller, clock, last_change, line_of
+from microtensor.place import caller, clock, last_change, last_walk
+from microtensor.refusals import check
 
 __all__ = ["unbroadcast", "walk"]
-
-ONCE, DETACH = "call it once, on the sum of losses", "detach() what one step hands to the next"
-AGAIN, ANEW = "run the forward again before each", "make it anew before each, inside of the loop"
-APART = "detach() what that one is not to reach, as a discriminator's fakes"
-PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
-KEEP = "; or, where nothing changes in between, give the first call retain_graph=True (create_graph=True if "
-KEEP += "its gradient is differentiated again)"
-LATE = "make the change after backward()"
-last_walk: list[Any] = [-1, None, None]  # when the last one ended, where it was called, its newest root
 
 
 class _Arrivals(dict[Any, list[Any]]):
@@ -129,7 +121,7 @@ def walk(
                     if entry not in useful or not beyond:
                         continue
                 if entry.saved is None or (entry.index < last_change[0] and entry.checks):
-                    _check_entry(entry, roots)
+                    check(entry, roots)
                 gradients = gradients_of(entry, g, create_graph)
                 if watch is not None:
                     gradients = watch(entry, g, gradients)
@@ -155,93 +147,12 @@ def walk(
 
 def _leading_to(roots: set[Any], goals: set[Any]) -> tuple[set[Entry], set[Any]]:
     """The entries from which some goal can be reached, then with the goals; older than all goals cannot."""
-    seen = _below(roots, min((n.index if isinstance(n, Entry) else -1 for n in goals), default=0))
+    seen = below(roots, min((n.index if isinstance(n, Entry) else -1 for n in goals), default=0))
     useful: set[Entry] = set()
     for entry in sorted(seen, key=lambda e: e.index):
         if any(isinstance(n, (Entry, engine.Tensor)) and (n in goals or n in useful) for n in entry.inputs):
             useful.add(entry)
     return useful, useful | goals
-
-
-def _below(nodes: Iterable[Any], oldest: int) -> set[Entry]:
-    """The entries among the nodes, and those below them that are no older than an index."""
-    seen = {node for node in nodes if isinstance(node, Entry)}
-    stack = list(seen)
-    while stack:
-        for node in stack.pop().inputs:
-            if isinstance(node, Entry) and node not in seen and node.index >= oldest:
-                seen.add(node)
-                stack.append(node)
-    return seen
-
-
-def _sum_over_steps(roots: Sequence[tuple[Any, Any]], freed: Entry) -> Entry | None:
-    """total = total + loss: the newest sum, if one side is new whole, and the other has nothing new."""
-    sums = {e.index: e for e in _below(dict(roots), freed.index) if e.op.name == "add" and not e.shape}
-    newest, at = (sums[max(sums)] if sums else freed), freed.index
-    kept = [{e.index for e in _below([node], -1) if e.op.keeps_arrays and (e.index >= at or e.saved is None)}
-            for node in newest.inputs]  # fmt: skip
-    return newest if any(k and max(k) == at for k in kept) and any(k and min(k) > at for k in kept) else None
-
-
-def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
-    """What helps where something is freed, the likeliest first.
-
-    Where its line has made more since the last walk, as the next step does, detach(); where the same call
-    freed it, another forward; where another did, its gradient may be meant, a change may stand between them,
-    or a part is in common, which one backward serves.
-    """
-    (who, place), changed = freed.checks, last_change[0] > last_walk[0]
-    kept = [e for e in _below(dict(roots), -1) if e.op.keeps_arrays]
-    new = [e for e in kept if e.index > freed.index or e.saved is not None]
-    if place != caller() and (who == "grad" or not (new or changed)):
-        return f"{PENALTY}; or call it once: leave out one of the two; or {AGAIN}{KEEP}"
-    if (total := _sum_over_steps(roots, freed)) is not None:
-        return f"call it on the new loss alone, not on the sum at {total.line}; add up loss.item()"
-    cures = [ONCE, DETACH, AGAIN] if new else [AGAIN, ONCE, DETACH]
-    if freed.place in [e.place for e in new] and min(e.index for e in new) > last_walk[0]:
-        cures = [DETACH, AGAIN, ONCE]
-    elif new and (changed or place == caller()):
-        cures = [ANEW if place == caller() else APART, ONCE, DETACH]
-    return "; or ".join(cures) + KEEP
-
-
-def _check_entry(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
-    if entry.saved is None:
-        raise RuntimeError(f"backward: what {entry.op.name} (made at {entry.line}, shape {entry.shape}) kept "
-                           f"for its gradient was freed by an earlier {entry.checks[0]}, at "
-                           f"{line_of(entry.checks[1])}; {_again(roots, entry)}")  # fmt: skip
-    checks = iter(entry.checks)
-    for version in checks:
-        if version[0] != (then := next(checks)):
-            count, place, who = version
-            view = " of a view of " in who  # a new tensor alone would leave the whole as it was
-            how = "h = cat([a, b * 2]) for b *= 2, b a view of h" if view else "x = x * 2 for x *= 2"
-            how = "stack(rows) or masked_fill() for x[i] = …" if who[:7] == "setitem" else how
-            cures = f"compute a new tensor there, as in {how}", "change a clone() of it", LATE
-            leaves = [x.version for x in entry.inputs if isinstance(x, engine.Tensor)]
-            if version in leaves or who.endswith((".step", ".data = …")):  # what trains shall change in place
-                again = f"run the forward again after each {who}"
-                newest = max(getattr(node, "index", 0) for node, _ in roots)
-                cures = (DETACH, again, LATE) if newest > last_change[0] else (again, DETACH, LATE)
-                # a step may have taken the gradients of another backward(), or stand between two losses
-                late = entry.index > last_walk[0] and (who[-5:] != ".step" or last_walk[1] == caller())
-                if late or (entry.index < last_walk[0] and last_walk[2] != newest < last_change[0]):
-                    cures = LATE, again, DETACH
-            raise RuntimeError(f"backward: {entry.op.name} (made at {entry.line}, shape {entry.shape}) needs "
-                               f"{_checked(entry, version)}, which was changed in place by {who} at "
-                               f"{line_of(place)} (version {count}, recorded at {then}); "
-                               + ", or ".join(cures))  # fmt: skip
-
-
-def _checked(entry: Entry, version: list[Any]) -> str:
-    """What a version is checked for: checks follow the VJP's parameters, that of the result comes last."""
-    op, saved = entry.op, entry.saved or ()
-    kept = [(n, s) for n, s in zip(op.kept, saved, strict=True) if n in op.inputs]
-    if op.variadic in op.kept:
-        kept = [(f"{op.variadic}[{i}]", s) for i, s in enumerate(saved[op.kept.index(op.variadic)])]
-    number = next(i for i, counter in enumerate(entry.checks[::2]) if counter is version)
-    return [*(f"its input {name} of shape {np.shape(s)}" for name, s in kept), "its result"][number]
 
 
 def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:

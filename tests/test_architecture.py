@@ -25,38 +25,40 @@ LEVELS = {
     "microtensor.memory": 0,
     "microtensor.hooks": 0,
     "microtensor.pieces": 0,
+    "microtensor.misfit": 0,
     "microtensor.missing": 0,
     "microtensor.printing": 0,
     "microtensor.random": 0,
     "microtensor.kernels": 0,
     "microtensor.engine": 1,
-    "microtensor.cost": 2,
-    "microtensor.operators": 2,
-    "microtensor.walk": 2,
-    "microtensor.listing": 3,
-    "microtensor.anomaly": 2,
-    "microtensor.ops": 3,
-    "microtensor.methods": 4,
-    "microtensor.autograd": 4,
-    "microtensor.tensor": 5,
-    "microtensor.annotations": 6,  # looks at arguments; knows nothing of layers
-    "microtensor.create": 6,
-    "microtensor.functions": 6,
-    "microtensor": 7,  # the public names; who imports them stands above
-    "microtensor.nn": 8,
-    "microtensor.optim": 8,
-    "microtensor.data": 8,
-    "microtensor.testing": 8,
-    "microtensor.train": 9,
-    "microtensor.train.files": 8,  # puts any file in its place; knows nothing of training
-    "microtensor.train.process": 7,
-    "microtensor.viz": 9,
-    "microtensor.utils": 9,
-    "microtensor.profiler": 10,
-    "microtensor.drills": 10,
-    "models": 10,
-    "tools": 11,
-    "examples": 11,
+    "microtensor.cost": 3,
+    "microtensor.operators": 3,
+    "microtensor.refusals": 2,
+    "microtensor.walk": 3,
+    "microtensor.listing": 4,
+    "microtensor.anomaly": 3,
+    "microtensor.ops": 4,
+    "microtensor.methods": 5,
+    "microtensor.autograd": 5,
+    "microtensor.tensor": 6,
+    "microtensor.annotations": 7,  # looks at arguments; knows nothing of layers
+    "microtensor.create": 7,
+    "microtensor.functions": 7,
+    "microtensor": 8,  # the public names; who imports them stands above
+    "microtensor.nn": 9,
+    "microtensor.optim": 9,
+    "microtensor.data": 9,
+    "microtensor.testing": 9,
+    "microtensor.train": 10,
+    "microtensor.train.files": 9,  # puts any file in its place; knows nothing of training
+    "microtensor.train.process": 8,
+    "microtensor.viz": 10,
+    "microtensor.utils": 10,
+    "microtensor.profiler": 11,
+    "microtensor.drills": 11,
+    "models": 11,
+    "tools": 12,
+    "examples": 12,
 }
 # imports that a function makes when it is called, or a name that is loaded when it is first used
 LAZY = {("microtensor", "*"), ("microtensor.autograd", "microtensor.testing")}
@@ -223,24 +225,27 @@ def test_the_evening_path_is_read_in_an_evening():
     path += [ROOT / "models" / f"{name}.py" for name in ("attention", "transformer")]
     # 18 lines say what heads and constants are in a drawing, 13 when a leaf's gradient is complete, 5 are for
     # PyTorch's ten arguments of autograd.grad
-    assert sum(map(lines_of_code, path)) <= 2155
+    assert sum(map(lines_of_code, path)) <= 2082
 
 
 # Lines of code that each room may have. What a room gains it pays for by becoming simpler, or says why here.
 ROOMS = {
     # engine, walk, tensor, what makes and lists tensors; 47 lines of it are speed (operators, a late import),
     # 8 the arguments of autograd.grad that PyTorch's programs pass
-    "": 2114,
+    "": 2059,
+    # what errors advise, out of walk.py (75) and of three places that said "do not broadcast" (57)
+    "misfit.py": 57,
+    "refusals.py": 75,
     "annotations.py": 56,  # arguments held to their annotations, for all rooms; these lines were nn's
     "data": 783,  # small tasks 110, texts 23
     "drills": 251,  # about 25 bugs, which are data
     # attention 650, products 610, rows 280: vector code stands twice (Python, LLVM); 9 of layer norm's sums
     # of blocks take as many µs from its 120; 14 of it are its sum with a residual, as 14 of ops and 8 of nn
     "kernels": 2750,
-    "methods": 1536,  # PyTorch's names: the interface alone is as large as the engine
+    "methods": 1529,  # PyTorch's names: the interface alone is as large as the engine
     "methods/calling.py": 33,  # NumPy's spelling, and errors under the name that was called
     "nn": 1393,  # layers and losses of small Transformers and lessons: PyTorch's interface is most of it
-    "ops": 1194,
+    "ops": 1181,
     "optim": 688,
     "profiler": 430,
     "testing": 724,  # with the golden pack's checker (135), which no module can leave unchecked

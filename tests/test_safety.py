@@ -712,9 +712,7 @@ def test_rows_written_into_what_backward_needs_are_to_be_stacked():
     cell, rows = nn.Linear(2, 2), mt.zeros(3, 2)
     for t in (1, 2):
         rows[t] = cell(rows[t - 1])
-    said = (
-        r"by setitem at .*; compute a new tensor there, as in stack\(rows\) or masked_fill\(\) for x\[i\] = "
-    )
+    said = r"by setitem at .*; compute a new tensor there, as in stack\(rows, dim\) or masked_fill\(\) for x"
     with pytest.raises(RuntimeError, match=said):
         rows.sum().backward()
 
@@ -1093,6 +1091,46 @@ def test_a_loss_of_more_or_fewer_rows_than_targets_says_what_each_of_both_takes(
         F.cross_entropy(mt.zeros(shape), mt.zeros(28).long())
 
 
+FITS = {  # what stands at the end of the rule
+    "keepdim": ((8, 6, 16), (8, 6), "as (8, 6, 1) of the second's [:, :, None]"),
+    "a mask of keys": ((8, 4, 6, 6), (8, 6), "as (8, 1, 1, 6) of the second's [:, None, None] or "
+                       "(8, 1, 6, 1) of the second's [:, None, :, None]"),
+    "one axis short": ((8, 4, 6, 6), (8, 1, 6), "as (8, 1, 1, 6) of the second's [:, None] or "
+                     "(8, 1, 6, 1) of the second's [:, :, :, None]"),
+    "a causal mask": ((4, 2, 7, 7), (16, 16), "as (7, 7) of the second's [:7, :7]"),
+    "positions": ((4, 7, 16), (16, 16), "as (7, 16) of the second's [:7]"),
+    "transposed": ((3, 4), (4, 3), "as (3, 4) of the second's .mT"),
+    "the first": ((8,), (8, 5), "as (8, 1) of the first's [:, None]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_shapes_that_do_not_broadcast_are_told_what_would(case):
+    a, b, cure = FITS[case]
+    with pytest.raises(ValueError, match=f"equal or 1, {re.escape(cure)} would be$"):
+        mt.zeros(*a) + mt.zeros(*b)
+    which, how = re.search(r"the (first|second)'s (\S[^()]*?)(?: or |$)", cure).groups()
+    x, y = mt.zeros(*a), mt.zeros(*b)
+    changed = eval(("x" if which == "first" else "y") + how)
+    assert (changed + (y if which == "first" else x)).shape == max(a, b, key=len)
+
+
+@pytest.mark.parametrize(("a", "b"), [((3,), (4,)), ((8, 6, 16), (6, 8)), ((0, 3), (2, 3)), ((2, 3), (4, 5))])
+def test_shapes_that_no_small_change_mends_are_told_the_rule(a, b):
+    with pytest.raises(ValueError, match=r"from the right, axes must be equal or 1$"):
+        mt.zeros(*a) + mt.zeros(*b)
+
+
+def test_operands_that_do_not_fit_are_told_with_the_lines_that_made_them():
+    x = mt.ones(2, 3, requires_grad=True)
+    y = x.exp()
+    line = inspect.currentframe().f_lineno - 1
+    made = rf"\(\(2, 3\) is of exp at .*test_safety\.py:{line}\)$"
+    for who, misfit in {"add": lambda: y + mt.ones(4), "matmul": lambda: mt.ones(4, 4) @ y}.items():
+        with pytest.raises(ValueError, match=f"{who}: .* {made}"):
+            misfit()
+
+
 def test_attention_says_which_of_its_arguments_are_not_split_and_which_are_not_transposed():
     whole, heads, mask = mt.ones(2, 5, 16), mt.ones(2, 4, 5, 4), mt.ones(5, 5).bool()
     split = r"is not split into heads; give {}\.unflatten\(-1, \(4, 4\)\)\.transpose\(-3, -2\)$"
@@ -1107,7 +1145,7 @@ def test_attention_says_which_of_its_arguments_are_not_split_and_which_are_not_t
         F.scaled_dot_product_attention(swapped, swapped, swapped, mask)
     with pytest.raises(ValueError, match=r"if it is \(B, S\), of the keys, give attn_mask\[:, None, None\]$"):
         F.scaled_dot_product_attention(heads, heads, heads, mt.ones(2, 5).bool())
-    with pytest.raises(ValueError, match=r"from the right, cut its axes to those or make them 1$"):
+    with pytest.raises(ValueError, match=r"make them 1, as \(5, 5\) of the attn_mask's \[:5, :5\] would be$"):
         F.scaled_dot_product_attention(heads, heads, heads, mt.ones(8, 8).bool())
 
 

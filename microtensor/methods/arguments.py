@@ -14,7 +14,7 @@ from microtensor.random import Generator, default_generator
 
 __all__ = ["CPU", "Dim", "as_axes", "as_axis", "as_axis_of", "as_choice", "as_fill", "as_index"]
 __all__ += ["as_integer", "as_lengths", "as_number", "as_operand", "as_rng", "as_shape"]
-__all__ += ["as_sizes", "as_spread", "as_tensors", "broadcast", "check_device", "device", "is_int"]
+__all__ += ["as_sizes", "as_spread", "as_tensors", "check_device", "device", "is_int"]
 __all__ += ["for_arrays", "refuse_empty", "refuse_integers", "refuse_two_dtypes"]
 
 Dim = int | Sequence[int] | None
@@ -116,15 +116,6 @@ def as_tensors(who: str, **named: Any) -> None:
     for name, value in named.items():
         if not isinstance(value, engine.Tensor):
             raise TypeError(f"{who}: {name} is a {type(value).__name__}; make it a tensor with mt.tensor(…)")
-
-
-def broadcast(who: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that all broadcast to."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError as error:
-        given = " and ".join(map(str, shapes)) + " do not broadcast"
-        raise ValueError(f"{who}: shapes {given}; from the right, axes must be equal or 1") from error
 
 
 def is_int(value: Any) -> bool:

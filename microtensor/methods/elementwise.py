@@ -16,11 +16,11 @@ from microtensor.methods.arguments import (
     as_number,
     as_operand,
     as_tensors,
-    broadcast,
     refuse_two_dtypes,
 )
 from microtensor.methods.calling import by_any_spelling
 from microtensor.methods.masks import as_mask
+from microtensor.misfit import broadcast
 from microtensor.operators import operator
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from microtensor.methods.arguments import (
     as_number,
     as_operand,
     as_tensors,
-    broadcast,
 )
 from microtensor.methods.calling import by_any_spelling
 from microtensor.methods.masks import as_mask
+from microtensor.misfit import broadcast
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor

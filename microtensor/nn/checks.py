@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from microtensor.methods.masks import how_boolean
+from microtensor.misfit import common, to_fit
 from microtensor.mode import mode
 from microtensor.tensor import Tensor
 
@@ -70,9 +71,8 @@ def check_number(who: str, name: str, value: Any) -> float:
 
 def check_broadcast(who: str, name: str, shape: tuple[int, ...], what: str, want: tuple[int, ...]) -> None:
     """A shape that would enlarge the other one is refused, too."""
-    aligned = zip(reversed(shape), reversed(want), strict=False)
-    if len(shape) > len(want) or any(a not in (1, b) for a, b in aligned):
-        cure = "from the right, cut its axes to those or make them 1"
+    if common(want, shape) != want:
+        cure = f"from the right, cut its axes to those or make them 1{to_fit(want, shape, name)}"
         if name == "attn_mask" and shape == want[-3:-2] * 2:  # scores of (B, T, H, D)
             cure = f"if {shape[0]} is the length, .transpose(-3, -2) query, key, value, and the result back"
         if name == "attn_mask" and len(want) == 4 and shape == (want[0], want[-1]):

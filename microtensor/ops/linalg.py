@@ -9,6 +9,7 @@ import numpy as np
 
 from microtensor import kernels
 from microtensor.engine import op
+from microtensor.misfit import no_product
 from microtensor.ops.reduce import sum
 from microtensor.ops.shape import put_add
 
@@ -29,22 +30,6 @@ def _product(a: Any, b: Any, add: Any = None) -> Any:
     return np.matmul(a, b) if add is None else np.matmul(a, b) + add
 
 
-def _misfit(a: Any, b: Any) -> ValueError:
-    """What a product asks of two shapes, and which other way to transpose the second would give it."""
-    K, L, cure = a.shape[-1], b.shape[-2], ""
-    rule = f"the last axis of the first ({K}) must equal the second last of the second ({L})"
-    if K == L:
-        rule = (
-            f"axes {a.shape[:-2]} and {b.shape[:-2]} before the last two must be equal or 1, from the right"
-        )
-    ways = {".mT": b.mT, ".mT instead of .T": b.T.mT, ".transpose(-3, -2)": b.swapaxes(-min(b.ndim, 3), -2)}
-    for how, c in ways.items():
-        leads = a.shape[-3::-1][: c.ndim - 2] == c.shape[-3::-1][: a.ndim - 2]
-        if leads and c.shape[-2] == K:
-            cure = cure or f", as {c.shape} of the second's {how} would"
-    return ValueError(f"matmul: shapes {a.shape} and {b.shape} do not fit; {rule}{cure}")
-
-
 @op("matmul", broadcasts=True, promotes=None)
 def matmul(a, b):
     """y = a @ b; on the last two axes, the leading ones broadcast          gradient: g @ bᵀ, aᵀ @ g
@@ -54,7 +39,7 @@ def matmul(a, b):
     try:
         return _product(a, b)
     except ValueError as error:
-        raise _misfit(a, b) from error
+        raise no_product(a, b) from error
 
 
 @matmul.vjp
