@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from microtensor import dtypes, memory
 from microtensor.dtypes import float32, float64
 from microtensor.hooks import Hooks, hand_over
-from microtensor.misfit import broadcast
+from microtensor.misfit import broadcast, made
 from microtensor.mode import mode
 from microtensor.place import Place, caller, clock, line_of, users
 
@@ -249,9 +249,8 @@ class Op:
     def _explain(self, error: Exception, arrays: Sequence[Any], nodes: Sequence[Any]) -> Exception:
         """The error in the house's form; of shapes, with the lines that made them."""
         told = self._tell(error, arrays)
-        made = [f"{n.shape} is of {n.op.name} at {n.line}" for n in nodes if isinstance(n, Entry)]
-        if made and isinstance(told, ValueError):
-            told.args = (f"{told} ({', '.join(made)})",)
+        if isinstance(told, ValueError):
+            told.args = (f"{told}{made(nodes)}",)
         return told
 
     def _tell(self, error: Exception, arrays: Sequence[Any]) -> Exception:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["broadcast", "common", "no_product", "to_fit"]
+__all__ = ["broadcast", "common", "made", "no_product", "to_fit"]
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -33,6 +33,12 @@ def common(*shapes: Shape) -> Shape | None:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         return None
+
+
+def made(entries: Iterable[Any]) -> str:
+    """The op and line of each, as in " ((2, 3) is of exp at train.py:7)"; what no op recorded is left out."""
+    lines = [f"{e.shape} is of {e.op.name} at {e.line}" for e in entries if hasattr(e, "op")]
+    return f" ({', '.join(dict.fromkeys(lines))})" if lines else ""
 
 
 def to_fit(want: Shape, shape: Shape, name: str) -> str:

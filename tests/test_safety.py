@@ -1126,7 +1126,12 @@ def test_operands_that_do_not_fit_are_told_with_the_lines_that_made_them():
     y = x.exp()
     line = inspect.currentframe().f_lineno - 1
     made = rf"\(\(2, 3\) is of exp at .*test_safety\.py:{line}\)$"
-    for who, misfit in {"add": lambda: y + mt.ones(4), "matmul": lambda: mt.ones(4, 4) @ y}.items():
+    misfits = {
+        "add": lambda: y + mt.ones(4),
+        "matmul": lambda: mt.ones(4, 4) @ y,
+        "scaled_dot_product_attention": lambda: F.scaled_dot_product_attention(y, y, mt.ones(4, 3)),
+    }
+    for who, misfit in misfits.items():
         with pytest.raises(ValueError, match=f"{who}: .* {made}"):
             misfit()
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from microtensor import dtypes, engine, ops
 from microtensor.methods.calling import by_its_name
+from microtensor.misfit import made
 from microtensor.missing import explain_missing
 from microtensor.nn.checks import check_broadcast, check_number, check_tensors, refuse_integers
 
@@ -289,7 +290,7 @@ def scaled_dot_product_attention(
     refuse_integers(who, query)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{who}: attn_mask {attn_mask.shape} beside is_causal; combine them into one mask")
-    lead = _check_attention(who, query.shape, key.shape, value.shape)
+    lead = _check_attention(who, query, key, value)
     if not 0.0 <= check_number(who, "dropout_p", dropout_p) <= 1.0:
         raise ValueError(f"{who}: dropout_p is {dropout_p}; it is the probability to drop, between 0 and 1")
     if attn_mask is not None:
@@ -308,8 +309,9 @@ def scaled_dot_product_attention(
     )  # fmt: skip
 
 
-def _check_attention(who: str, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> tuple[int, ...]:
+def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     """The axes before the last two, broadcast."""
+    q, k, v = query.shape, key.shape, value.shape
     if min(len(q), len(k), len(v)) < 2:
         wrong = "; each needs two axes at least, (..., length, width)"
     elif q[-1] != k[-1]:
@@ -328,4 +330,5 @@ def _check_attention(who: str, q: tuple[int, ...], k: tuple[int, ...], v: tuple[
             if 1 < len(x) == len(y) - 1 and x[:-2] == y[:-3] and x[-1] == y[-3] * y[-1] != y[-1]:
                 heads = f"{name}.unflatten(-1, ({y[-3]}, {y[-1]})).transpose(-3, -2)"
                 wrong = f": the {name} is not split into heads; give {heads}"
-    raise ValueError(f"{who}: query {q}, key {k} and value {v}{wrong}")
+    lines = made([query.grad_fn, key.grad_fn, value.grad_fn])
+    raise ValueError(f"{who}: query {q}, key {k} and value {v}{wrong}{lines}")
