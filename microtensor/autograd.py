@@ -45,12 +45,13 @@ def backward(
     stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours)]
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     if stale:
-        _, place, who = stale[0].version
+        _, place, who, walked = stale[0].version
         cures = ["optimizer.zero_grad() or model.zero_grad()", "p.grad = None for each"]
         cures.sort(reverse=not who.endswith(".step"))
+        uses = f"whose gradients {who} at {line_of(place)} uses (the last is at {line_of(walked)})"
         warn(f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the "
-             f"gradients of three steps; set it to zero once a step, before the first backward() that {who} "
-             f"at {line_of(place)} uses: {', or '.join(cures)}")  # fmt: skip
+             f"gradients of three steps; set it to zero once a step, before the first backward() {uses}: "
+             f"{', or '.join(cures)}")  # fmt: skip
 
 
 def grad(

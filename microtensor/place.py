@@ -48,7 +48,7 @@ def line_of(place: Place | None) -> str:
 
 
 def mark_changed(version: list[Any], who: str) -> None:
-    """Count one more in-place change (law 5), and note where and by what beside it: [count, place, who]."""
+    """Count one more in-place change (law 5): [count, where, by what, where the backward before it was]."""
     mark_all_changed([version], who)
 
 
@@ -56,7 +56,7 @@ def mark_all_changed(versions: Iterable[list[Any]], who: str) -> None:
     """mark_changed of many at one place: it is looked up once."""
     place, last_change[0] = caller(), next(clock)
     for version in versions:
-        version[:] = version[0] + 1, place, who
+        version[:] = version[0] + 1, place, who, last_walk[1]
 
 
 def warn(text: str) -> None:

@@ -47,7 +47,7 @@ def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
         return f"call it on the new loss alone, not on the sum at {total.line}; add up loss.item()"
     cures = [ONCE, DETACH, AGAIN] if new else [AGAIN, ONCE, DETACH]
     if freed.place in [e.place for e in new] and min(e.index for e in new) > last_walk[0]:
-        cures = [DETACH, AGAIN, ONCE]
+        cures = [f"{DETACH}, as this result", AGAIN, ONCE]
     elif new and (changed or place == caller()):
         cures = [ANEW if place == caller() else APART, ONCE, DETACH]
     return "; or ".join(cures) + KEEP
@@ -65,7 +65,7 @@ def check(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
     checks = iter(entry.checks)
     for version in checks:
         if version[0] != (then := next(checks)):
-            count, place, who = version
+            count, place, who, _ = version
             cures = ", or ".join(_instead(roots, entry, version))
             needed = f"{_made(entry)} needs {_checked(entry, version)}"
             raise RuntimeError(
@@ -85,14 +85,19 @@ def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any])
     if version in leaves or who.endswith((".step", ".data = …")):  # what trains shall change in place
         again = f"run the forward again after each {who}"
         newest = max(getattr(node, "index", 0) for node, _ in roots)
-        # a step may have taken the gradients of another backward(), or stand between two losses
-        late = entry.index > last_walk[0] and (who[-5:] != ".step" or last_walk[1] == caller())
-        if late or (entry.index < last_walk[0] and last_walk[2] != newest < last_change[0]):
-            return LATE, again, DETACH
+        if entry.index > last_walk[0]:  # unless the step took the gradients of another backward()
+            return (
+                (again, DETACH, LATE)
+                if who.endswith(".step") and last_walk[1] != caller()
+                else (LATE, again, DETACH)
+            )
+        if last_walk[2] != newest < last_change[0]:  # it stands between two losses, of one forward or of two
+            both = "make the change after both backward(), where it uses the gradients of both losses"
+            return (again, both, DETACH) if entry.index > last_walk[2] else (both, again, DETACH)
         return (DETACH, again, LATE) if newest > last_change[0] else (again, DETACH, LATE)
     how = "x = x * 2 for x *= 2"
     if " of a view of " in who:  # a new tensor alone would leave the whole as it was
-        how = "h = cat([a, b * 2]) for b *= 2, b a view of h"
+        how = "b = b * 2 for b *= 2, and h = cat([a, b]) where h, which b is a view of, is read later"
     if who.startswith("setitem"):
         how = "stack(rows, dim) or masked_fill() for x[i] = …"
     return f"compute a new tensor there, as in {how}", "change a clone() of it", LATE

@@ -722,7 +722,7 @@ def test_a_change_of_a_view_is_told_that_a_new_tensor_alone_would_leave_the_whol
     b = h[:, 2:]
     b.mul_(2.0)
     said = (
-        r"by mul_ of a view of shape \(2, 2\) at .*; compute a new tensor there, as in h = cat\(\[a, b \* 2\]"
+        r"by mul_ of a view of shape \(2, 2\) at .*; compute .*, as in b = b \* 2 for b \*= 2, and h = cat\("
     )
     with pytest.raises(RuntimeError, match=said):
         h.sum().backward()
@@ -746,7 +746,8 @@ def test_gradients_added_up_are_told_the_change_before_which_they_are_to_be_zero
     step(), step()
     line = step.__code__.co_firstlineno + {"SGD.step": 4, "sub_": 6, "x.data = …": 8}[by]
     cure = r"optimizer\.zero_grad\(\) or model" if by == "SGD.step" else r"p\.grad = None for each, or"
-    said = rf"before the first backward\(\) that {by} at .*_safety\.py:{line} uses: {cure}"
+    at = step.__code__.co_firstlineno + 1
+    said = rf"whose gradients {by} at .*_safety\.py:{line} uses \(the last is at .*_safety\.py:{at}\): {cure}"
     with pytest.warns(UserWarning, match=said):
         step()
 
@@ -828,7 +829,10 @@ def _outside(net, losses):
     yield from [loss, loss]
 
 
-HANDED, ONCE = r"detach\(\) what one step hands to the next", "call it once, on the sum of losses"
+HANDED, ONCE = (
+    r"detach\(\) what one step hands to the next, as this result",
+    "call it once, on the sum of losses",
+)
 ANEW = "make it anew before each, inside of the loop"
 APART = r"detach\(\) what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
@@ -882,8 +886,20 @@ def test_steps_of_two_losses_come_after_both_and_another_loss_comes_after_a_step
     a, b = y.sum(), y.square().sum()
     a.backward(retain_graph=True)
     optimizer.step()
-    with pytest.raises(RuntimeError, match=r"by SGD.step .*; make the change after backward\(\), or run"):
+    with pytest.raises(
+        RuntimeError, match=r"by SGD.step .*; make the change after both backward\(\), .*, or run"
+    ):
         b.backward()
+    one, other = (
+        net(x).sum(),
+        net(x).square().sum(),
+    )  # of a forward of its own: a critic's loss, and an actor's
+    one.backward()
+    optimizer.step()
+    with pytest.raises(
+        RuntimeError, match=r"by SGD.step .*; run the forward again .* or make .* of both losses"
+    ):
+        other.backward()
     net(x).sum().backward()
     other = net(x).sum()
     optimizer.step()
@@ -965,7 +981,13 @@ def test_a_mask_that_was_meant_otherwise_is_refused(mask, attend):
 
 
 @pytest.mark.parametrize(
-    "mask", [mt.zeros(3, 3), mt.zeros(3, 3).masked_fill(ones == 0, minus), ones * 0.5 + 1]
+    "mask",
+    [
+        mt.zeros(3, 3),
+        mt.zeros(3, 3).masked_fill(ones == 0, minus),
+        ones * 0.5 + 1,
+        ones * 3,
+    ],  # the last: a bias
 )
 def test_a_mask_to_be_added_is_taken(mask):
     x = mt.ones(1, 1, 3, 4)

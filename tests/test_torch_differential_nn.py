@@ -336,7 +336,7 @@ MEANT: list[tuple[Any, ...]] = [
     ("(mse|(smooth_)?l1|huber)_loss", "differ; reshape one of them", "of unequal shapes are an error"),
     (
         "scaled_dot_product_attention",
-        "of whole numbers, none negative, is added to the scores and hides nothing",
+        "of zeros and ones, or a sum of such, is added to the scores and hides nothing",
         "of zeros and ones",
     ),
     (

@@ -487,7 +487,7 @@ def test_a_function_in_place_writes_over_its_input_and_keeps_its_gradient(name):
 @pytest.mark.parametrize(
     ("mask", "text"),
     [
-        (lambda: mt.ones(2, 3).tril(), r"whole numbers, none negative, .*mask != 0 if its zeros forbid"),
+        (lambda: mt.ones(2, 3).tril(), r"zeros and ones, or a sum of such, .*mask != 0 if its zeros forbid"),
         (lambda: mt.ones(2, 3).long(), r"the mask is int64; make it boolean"),
         (lambda: mt.ones(3, 2).bool(), r"attn_mask \(3, 2\) does not broadcast to .* \(2, 3\)"),
         (lambda: mt.ones(4, 2, 3).bool(), r"attn_mask \(4, 2, 3\) does not broadcast to .* \(2, 3\)"),

@@ -32,8 +32,8 @@ def check_fixed(who: str, name: str, x: Any) -> None:
 def check_mask(who: str, mask: Any) -> None:
     """An attention mask is boolean (True = may attend), or floating and added to the scores.
 
-    Numbers of which none is negative and all are whole, such as zeros and ones, hide nothing: a boolean mask
-    was meant. NaN comes of 0 · −∞, and would spread to every weight.
+    Zeros and ones, and the sum of two such masks, hide nothing: a boolean mask was meant. NaN comes of
+    0 · −∞, and would spread to every weight.
     Shapes: any
     Raises: TypeError for integers and what is no tensor, ValueError for such numbers and for NaN.
     Source: ours; PyTorch adds such numbers to the scores, in silence.
@@ -49,8 +49,8 @@ def check_mask(who: str, mask: Any) -> None:
         raise ValueError(f"{who}: the mask of shape {mask.shape} holds NaN, which (1 - mask) * -inf makes of "
                          f"0 · −∞; make it boolean (True = may attend), or use mt.zeros(T, S).masked_fill("
                          f"~allowed, -math.inf)")  # fmt: skip
-    if lowest >= 0 and not mask.requires_grad and mask.array.any() and (mask.array % 1 == 0).all():
-        raise ValueError(f"{who}: a {mask.dtype} mask of whole numbers, none negative, is added to the "
+    if lowest >= 0 and not mask.requires_grad and mask.array.any() and np.isin(mask.array, (0, 1, 2)).all():
+        raise ValueError(f"{who}: a {mask.dtype} mask of zeros and ones, or a sum of such, is added to the "
                          f"scores and hides nothing; {cure}")  # fmt: skip
 
 
