@@ -900,6 +900,7 @@ def test_steps_of_two_losses_come_after_both_and_another_loss_comes_after_a_step
         RuntimeError, match=r"by SGD.step .*; run the forward again .* or make .* of both losses"
     ):
         other.backward()
+    net.zero_grad()
     net(x).sum().backward()
     other = net(x).sum()
     optimizer.step()
