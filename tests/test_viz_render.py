@@ -551,5 +551,6 @@ def test_a_picture_that_cannot_be_written_leaves_the_one_that_was_there(tmp_path
         with pytest.raises(OSError, match=r"\.save: '.*x\.(dot|svg)' could not be written \(No space left"):
             save(path)
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [before]
-    with pytest.raises(OSError, match=r"could not be written .*; give a name in a folder that exists"):
+    cure = "give a name in a folder that exists, and where files can be written"
+    with pytest.raises(OSError, match=f"could not be written .*; {cure}"):
         drawing.save(tmp_path / "none" / "x.dot")

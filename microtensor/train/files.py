@@ -77,7 +77,8 @@ def explaining(what: str, cure: str) -> Iterator[None]:
 
 def write(who: str, path: str | os.PathLike[str], data: bytes) -> None:
     """A file that a user asked for by name, in its place in one step."""
-    with explaining(f"{who}: {str(path)!r} could not be written", "give a name in a folder that exists"):
+    cure = "give a name in a folder that exists, and where files can be written"
+    with explaining(f"{who}: {str(path)!r} could not be written", cure):
         replace_file(os.fspath(path), [data])
 
 

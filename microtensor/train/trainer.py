@@ -228,9 +228,8 @@ class Trainer:
         with self._own_folder():
             path = folder.path_at(self.step, kind)
             if self.world.is_writer:
-                with explaining(
-                    f"Trainer: {path!r} could not be written", f"make room for it; {self._kept()}"
-                ):
+                what = f"Trainer: {path!r} could not be written"
+                with explaining(what, f"make room for it; {self._kept()}"):
                     save_checkpoint(path, self.model, self.optimizer, **self._rest())
             self._saved, self._saved_step, self._saved_mark = path, self.step, mark_of(path)
             if self.world.is_writer:
