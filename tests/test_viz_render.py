@@ -408,9 +408,9 @@ def test_a_factorys_tensor_is_drawn_with_the_names_of_its_variables(tmp_path: Pa
     for options in ([], ["--names", "code"]):
         assert load_tool("draw_model").main([f"{file}:made", "-o", f"{tmp_path}/x.dot", *options]) == 0
         made.append((tmp_path / "x.dot").read_text(encoding="utf-8"))
-    assert "loss = Σ z_1" in made[0]
-    assert "z_1 = x net.weightᵀ + net.bias" in made[0]
-    assert "loss" not in made[1]  # the names of the modules alone
+    for drawn in made:
+        assert "loss = Σ z_1" in drawn
+        assert "z_1 = x net.weightᵀ + net.bias" in drawn
 
 
 @pytest.mark.parametrize(
@@ -421,6 +421,9 @@ def test_a_factorys_tensor_is_drawn_with_the_names_of_its_variables(tmp_path: Pa
         ("--fused --level tape --values", "--values beside --fused, .*; leave one of them out"),
         ("--paper --direction LR", "--paper is --direction BT; leave --direction out, or --paper"),
         ("--paper --level heads", "--paper is --direction BT, in which .*; leave one of them out"),
+        ("--paper --grads", "--grads beside --paper, whose .*; leave one of them out"),
+        ("--paper --cost --values", "--values beside --paper, whose .*; leave one of them out"),
+        ("--paper --cost", "--cost beside --paper, whose .*; leave one of them out"),
         ("--paper --shapes both", "--paper is --shapes none; leave --shapes out, or --paper"),
     ],
 )
@@ -431,6 +434,24 @@ def test_options_that_exclude_each_other_are_refused(
         tool().main(["-o", str(tmp_path / "x.dot"), *options.split()])
     assert re.search(f"error: {said}$", capsys.readouterr().err, re.M)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("draw_attention", "--level lines", "argument --level: invalid choice: 'lines' .*; see --help"),
+        ("draw_attention", "--hedas 2", "unrecognized arguments: --hedas 2; see --help"),
+        ("draw_model", "", "the following arguments are required: factory; see --help"),
+        ("draw_model", "x.py:y --depth 0", "argument --depth: '0' is no whole number .*; see --help"),
+        ("draw_model", "x.py:y --level", "argument --level: expected one argument; see --help"),
+    ],
+)
+def test_what_a_tool_cannot_read_is_told_in_a_line_that_names_help(
+    name: str, options: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        load_tool(name).main(options.split())
+    assert re.fullmatch(rf"\S+: error: {said}\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("option", ["length", "memory", "batch", "d-model", "heads"])

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -32,9 +32,18 @@ MOST = 4e9  # bytes: a picture is the same at any size, and shall not take all t
 FILES = "files: .svg .html .png .pdf .dot .json; without it attention.svg; what is there is replaced"
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in a line, and where help is to be had, and not all options every time."""
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with status 2."""
+        cure = "" if ";" in message else "; see --help"
+        self.exit(2, f"{self.prog}: error: {message}{cure}\n")
+
+
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """What is to be drawn, and how."""
-    parser = argparse.ArgumentParser(description="Draw one multi-head attention layer from its own tape.")
+    parser = Parser(description="Draw one multi-head attention layer from its own tape.")
     add = parser.add_argument
     add("-o", "--output", nargs="+", action="extend", type=Path, help=FILES)
     add(
@@ -91,6 +100,8 @@ def complete(chosen: argparse.Namespace, refuse: Callable[[str], Any]) -> None:
             refuse(f"--paper is --{option} {value}; leave --{option} out, or --paper")
         setattr(chosen, option, getattr(chosen, option) or value)
     chosen.no_legend |= chosen.paper
+    for option in (each for each in ("grads", "values", "cost") if chosen.paper and getattr(chosen, each)):
+        refuse(f"--{option} beside --paper, whose picture has no legend to explain it; leave one of them out")
     if chosen.paper and chosen.level == "heads":
         refuse("--paper is --direction BT, in which --level heads is not to be read; leave one of them out")
     if chosen.fused and chosen.level != "tape":

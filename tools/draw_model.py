@@ -10,6 +10,7 @@ module with the inputs to run it on: (model, x, y …). A file that is there is 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -27,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 import microtensor as mt  # noqa: E402
 from microtensor import nn, viz  # noqa: E402
-from tools.draw_attention import as_options, positive  # noqa: E402
+from tools.draw_attention import Parser, as_options, positive  # noqa: E402
 
 # cures that a program has, and those that a command has
 CURES = {
@@ -38,7 +39,7 @@ CURES = {
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """What is to be drawn, and how."""
-    parser = argparse.ArgumentParser(description="Draw what a factory makes, from its own tape.")
+    parser = Parser(description="Draw what a factory makes, from its own tape.")
     add = parser.add_argument
     add("factory", help="module:function, or file.py:function")
     add(
@@ -101,8 +102,8 @@ def _module(place: str) -> ModuleType:
     return module
 
 
-def run(factory: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, mt.Tensor]]:
-    """What a factory returns, and, for a tensor, the tensors among its variables."""
+def run(factory: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a factory returns, and its variables."""
     variables: dict[str, Any] = {}
 
     def look(frame: FrameType, event: str, _: Any) -> None:
@@ -115,16 +116,12 @@ def run(factory: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, mt.Tenso
         made = factory()
     finally:
         sys.setprofile(before)
-    if not isinstance(made, mt.Tensor):
-        what = made if isinstance(made, tuple) else (made,)
-        if not what or not isinstance(what[0], mt.Tensor | nn.Module):
-            raise ValueError(
-                f"the factory returned {repr(made)[:60]}; let it return a tensor, or a module and its inputs"
-            )
-        return what, {}
-    modules = [(name, each) for name, each in variables.items() if isinstance(each, nn.Module)]
-    variables |= {f"{name}.{path}": p for name, module in modules for path, p in module.named_parameters()}
-    return (made,), {n: t for n, t in variables.items() if isinstance(t, mt.Tensor)}
+    what = made if isinstance(made, tuple) else (made,)
+    if not what or not isinstance(what[0], mt.Tensor | nn.Module):
+        raise ValueError(
+            f"the factory returned {repr(made)[:60]}; let it return a tensor, or a module and its inputs"
+        )
+    return what, variables
 
 
 def told(error: Exception, factory: str) -> str:
@@ -155,8 +152,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         what, variables = run(load(chosen.factory))
         options = {k: v for k, v in vars(chosen).items() if k not in ("factory", "output")}
-        options |= {"names": variables} if variables and chosen.names == "math" else {}
-        drawing = viz.draw(*what, **options)
+        call = functools.partial(viz.draw, *what, **options)
+        drawing = eval("__draw__()", {"__draw__": call}, variables)  # names tensors as its caller does
         for path in chosen.output or [Path("model.svg")]:
             replaced = ", in place of the one that was there" if path.exists() else ""
             print(f"saved {drawing.save(path)}{replaced}")
