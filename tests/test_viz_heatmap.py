@@ -131,8 +131,8 @@ def test_what_would_turn_the_text_around_is_shown_and_not_obeyed() -> None:
 
 
 def test_spaces_and_line_breaks_are_shown() -> None:
-    shown = texts(ET.fromstring(viz.attention(mt.eye(3), [" the", "\n", "\t"]).svg()))
-    assert {"·the", "¶", "→"} <= set(shown)
+    shown = texts(ET.fromstring(viz.attention(mt.eye(4), [" the", "\n", "\t", "\r\n"]).svg()))
+    assert {"·the", "¶", "→", "\\r¶"} <= set(shown)
     assert {" the", "\n", "\t"}.isdisjoint(shown)
 
 

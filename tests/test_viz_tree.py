@@ -151,6 +151,15 @@ def test_tokens_and_log_probabilities_are_written() -> None:
     assert drawn(viz.beam_tree(TREE, lambda i: f"w{i}").dot)[0]["n7"][1].startswith("w2<BR/>")
 
 
+def test_spaces_and_line_breaks_are_shown_as_in_heat_maps() -> None:
+    names = [" the", " ", "\n", "\t", "\r\n"]
+    path = [BeamNode(0, i - 1, i, -1.0, -1.0 - i, -1.0, True, int(i == 4)) for i in range(5)]
+    drawing = viz.beam_tree(path, names)
+    for shown in ("·the", "·", "¶", "→", "∖r¶"):
+        assert f"label=<<B>{shown}</B>" in drawing.dot
+    assert drawing.about[0].startswith("1: ·the · ¶ → ∖r¶, ")
+
+
 def test_another_row_is_another_tree() -> None:
     drawing = viz.beam_tree(TREE, NAMES, row=1)
     assert list(drawn(drawing.dot)[0]) == ["n4"]
@@ -193,7 +202,7 @@ def test_hostile_tokens_stay_text(tmp_path: Path) -> None:
     shown = {
         "".join(t.itertext()) for t in ET.fromstring(text.encode()).iter("{http://www.w3.org/2000/svg}text")
     }
-    assert {'"]; evil [label="', "<B>&amp;</B>", "∖N∖E"} <= shown
+    assert {'"];·evil·[label="', "<B>&amp;</B>", "∖N∖E"} <= shown
 
 
 @pytest.mark.parametrize(

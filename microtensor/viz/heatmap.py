@@ -30,7 +30,6 @@ LONGEST_TOKEN = 16  # characters of a label
 MOST_CELLS = 40_000
 FAINTEST = 0.005  # weight that is drawn
 OURS = "DejaVu Sans"  # the family of our fonts
-VISIBLE = {" ": "·", "\n": "¶", "\t": "→"}
 
 
 class AttentionMaps:
@@ -150,8 +149,7 @@ def _labels(name: str, tokens: Sequence[str] | None, n: int) -> list[str]:
         raise TypeError(f"attention: {name} is {tokens!r}; give a list of {n} tokens")
     if len(tokens) != n:
         raise ValueError(f"attention: {len(tokens)} {name} are named, and the weights have {n}; give as many")
-    shown = ("".join(VISIBLE.get(c, c) for c in str(token)) for token in tokens)
-    return [symbols.one_line(token, LONGEST_TOKEN) for token in shown]
+    return [symbols.token(token, LONGEST_TOKEN) for token in tokens]
 
 
 def _png(text: str) -> bytes:
@@ -244,16 +242,12 @@ class _Writer:
         self._add("rect", x=x, y=y, width=self.wide, height=self.high, fill="none", stroke=self.colours.rule)
 
     def _said(self, t: int, s: int, weights: npt.NDArray[Any]) -> str:
-        return f"{self.drawn.queries[t]} → {self.drawn.keys[s]}: {weights[t, s]:.2f}"
+        key = f"{self.drawn.keys[s]}: {weights[t, s]:.2f}" if weights[t, s] else "nothing, it is fully masked"
+        return f"{self.drawn.queries[t]} → {key}"
 
     def _strongest(self, weights: npt.NDArray[Any]) -> str:
         """The key that each of the first queries attends to most."""
-        return ", ".join(
-            self._said(t, int(row.argmax()), weights)
-            if row.any()
-            else f"{self.drawn.queries[t]} → nothing, it is fully masked"
-            for t, row in enumerate(weights[:10])
-        )
+        return ", ".join(self._said(t, int(row.argmax()), weights) for t, row in enumerate(weights[:10]))
 
     def _scale(self, x: float, y: float) -> None:
         """What a colour means: 0 to 1 in ten steps."""

@@ -13,9 +13,11 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["clean", "escape", "html", "indexed", "one_line", "quote", "safe", "untagged", "which", "words"]
+__all__ = ["clean", "escape", "html", "indexed", "one_line", "quote", "safe"]
+__all__ += ["token", "untagged", "which", "words"]
 
 LONGEST = 60
+VISIBLE = str.maketrans({" ": "·", "\n": "¶", "\t": "→", "\r": "\\r"})
 # A letter with accents and _sub, or a word with a short one (split_h, not layer_norm); then ^super, (which).
 SYMBOL = re.compile(
     r"(?:(?P<letter>d?[^\W\d_][\u0300-\u036f]*)(?:_(?P<sub>[^\W_]{1,5}(?:,\d+)?))?"
@@ -39,6 +41,11 @@ def one_line(text: str, longest: int = LONGEST) -> str:
         end = longest // 3  # where names of one module differ
         text = text[: longest - 1 - end] + "…" + text[-end:]
     return text or "∅"
+
+
+def token(text: str, longest: int) -> str:
+    """A token in one line: a space is written ·, the end of a line ¶, a tab →, a return \\r."""
+    return one_line(str(text).translate(VISIBLE), longest)
 
 
 def _printable(c: str) -> str:

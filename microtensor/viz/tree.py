@@ -60,10 +60,8 @@ def beam_tree(
 
 def _names(tokens: Sequence[str] | Callable[[int], str] | None, used: list[int]) -> Callable[[int], str]:
     """What each token is called; all that are used have a name."""
-    if tokens is None:
-        return str
-    if callable(tokens):
-        return tokens
+    if tokens is None or callable(tokens):
+        return tokens or str
     if not hasattr(tokens, "__len__"):
         raise TypeError(f"beam_tree: tokens is {tokens!r}; give a list of names, or a function")
     if nameless := [token for token in used if token not in range(len(tokens))]:  # −1 is not the last
@@ -98,7 +96,7 @@ class _Tree:
         ]
 
     def _name(self, i: int) -> str:
-        return symbols.clean(self.called(self.nodes[i].token), 24)
+        return symbols.clean(symbols.token(self.called(self.nodes[i].token), 24))
 
     def lines(self, direction: str, theme: style.Theme) -> Iterator[str]:
         """The DOT text."""
@@ -131,12 +129,12 @@ class _Tree:
             look = f'color="{theme.rule}", fillcolor="{theme.paper}", style="rounded,filled,dashed"'
         colour = theme.second if kind == "pruned" else theme.text
         name = symbols.escape(self._name(i))
-        text = [f"<B>{name}</B>" if kind == "found" else name]
-        text.append(_small(f"{_number(node.log_p)}, Σ {_number(node.log_prob)}", theme))
+        numbers = f"{_number(node.log_p)}, Σ {_number(node.log_prob)}"
+        text = [f"<B>{name}</B>" if kind == "found" else name, _small(numbers, theme)]
         if node.rank:
             text.append(_small(f"place {node.rank}: score {_number(node.score)}", theme))
-        said = " ".join(self._name(j) for j in self._path(i))
-        tooltip = f"{said}\nlog P {_number(node.log_prob)}, score {_number(node.score)}\n{kind}"
+        path = " ".join(map(self._name, self._path(i)))
+        tooltip = f"{path}\nlog P {_number(node.log_prob)}, score {_number(node.score)}\n{kind}"
         label = "<BR/>".join(text)
         return (
             f'  n{i} [id="node-n{i}", class="{kind}", label=<{label}>, {look}, fontcolor="{colour}", '
@@ -148,8 +146,7 @@ class _Tree:
         tail = "start" if node.parent < 0 else f"n{node.parent}"
         colour = {"found": theme.kinds["Q"].stroke, "kept": theme.text, "pruned": theme.rule}[kind]
         look = {"found": "penwidth=2", "kept": "penwidth=1", "pruned": "style=dashed"}[kind]
-        look = f'id="edge-n{i}", class="{kind}", color="{colour}", {look}'
-        return f"  {tail} -> n{i} [{look}];"
+        return f'  {tail} -> n{i} [id="edge-n{i}", class="{kind}", color="{colour}", {look}];'
 
 
 def _number(x: float) -> str:
