@@ -95,10 +95,9 @@ def tape(y: Any, *inputs: Any, grads: bool = False) -> Tape:
     if not isinstance(y, engine.Tensor):
         raise TypeError(f"tape: takes a tensor or a module, not {type(y).__name__}; pass what you computed")
     if not y.requires_grad or y.grad_fn is None:  # a view learns here what happened to its base
-        raise RuntimeError(
-            f"tape: this tensor of shape {y.shape} was not recorded: nothing requires a gradient, or no_grad "
-            f"was on; set requires_grad=True before the forward"
-        )
+        why = "nothing requires a gradient, or no_grad was on; set requires_grad=True before the forward"
+        why = "it is a leaf, which no op has made; give what is computed from it" if y.requires_grad else why
+        raise RuntimeError(f"tape: this tensor of shape {y.shape} was not recorded: {why}")
     if module is not None and not hasattr(module, "named_parameters"):
         raise TypeError(f"tape: {type(module).__name__} is no module; give the model that made the tensor")
     entries = reachable(y.grad_fn)

@@ -158,6 +158,8 @@ def test_the_text_has_one_line_per_entry_a_head_and_totals():
 
 
 def test_what_has_no_tape_is_refused():
+    with pytest.raises(RuntimeError, match=r"shape \(2,\) was not recorded: it is a leaf, .*; give what is"):
+        mt.tape(mt.ones(2, requires_grad=True))
     with pytest.raises(RuntimeError, match=r"shape \(2,\) was not recorded.*requires_grad=True"):
         mt.tape(mt.ones(2))
     with pytest.raises(TypeError, match="takes a tensor or a module, not int"):

@@ -94,7 +94,7 @@ def test_uses_inside_a_fold_add_up_before_they_are_measured() -> None:
         with viz.fold("twice", "y = x - x", x=x):
             y = x - x
         dot = viz.draw(y.sum(), grads=True).dot
-    assert edges(dot, "fwd bwd")[0].count("> 0.0<") == 1
+    assert edges(dot, "fwd bwd")[0].count("> = 0 !<") == 1
 
 
 def test_x_times_x_contributes_twice() -> None:
@@ -396,9 +396,12 @@ def test_cells_show_scores_as_they_are_and_weights_with_grey_what_is_masked(
     assert 'WIDTH="9"' not in viz.draw(layer, x, mask=causal_mask(5)).dot
 
 
+CELLS = re.compile(r'<TD WIDTH="9" HEIGHT="9" FIXEDSIZE="TRUE" BGCOLOR="([^>]*)"></TD>')
+
+
 def looks(dot: str, id: str) -> list[str]:
     """Of each cell of a node: its fill, and its frame if it has one."""
-    return re.findall(r'<TD WIDTH="9" HEIGHT="9" FIXEDSIZE="TRUE" BGCOLOR="([^>]*)"></TD>', node(dot, id))
+    return CELLS.findall(node(dot, id))
 
 
 WRONG = '#FDE6E8" BORDER="1" COLOR="#C00018'
@@ -431,9 +434,7 @@ def test_values_of_a_size_of_zero_are_drawn(
         )  # fmt: skip
         assert problems(drawing.json) == []
         assert drawing.svg()
-        assert drawing.dot.count("no cells: it has no elements") == (
-            0 if level == "ops" else 2 + 2 * (level == "heads")
-        )
+        assert drawing.dot.count("no cells: it has no elements") == 2 + 2 * (level == "heads")
     assert capfd.readouterr().err == ""
 
 
@@ -784,6 +785,46 @@ def test_a_mask_of_one_position_has_two_axes(level: str, shapes: str) -> None:
     mask = next(line for line in drawing.dot.splitlines() if 'id="node-M"' in line)
     assert "scalar" not in drawing.dot
     assert "M: constant (1, 1) bool" in mask
+
+
+@pytest.mark.parametrize(
+    ("level", "more"),
+    [("ops", {}), ("tape", {}), ("equations", {}), ("heads", {}), ("tape", {"need_weights": True})],
+)
+def test_values_are_cells_at_every_level_or_say_why_not(
+    x: mt.Tensor, level: str, more: dict[str, bool]
+) -> None:
+    drawing = viz.draw(MultiHeadAttention(16, 2), x, mask=causal_mask(5), level=level, values=True, **more)
+    fused = level == "tape" and not more
+    assert ("no cells: no node is a layer's scores or weights" in legend_of(drawing)) == fused
+    assert ("cells (first of the batch)" in legend_of(drawing)) != fused
+    assert len(CELLS.findall(drawing.dot)) == (0 if fused else 2 * 2 * 25)
+    assert problems(drawing.json) == []
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "tape"])
+def test_values_where_no_layer_says_scores_say_why_there_are_no_cells(x: mt.Tensor, level: str) -> None:
+    alone = viz.draw(nn.functional.softmax(x @ x.mT, dim=-1) @ x, level=level, values=True)
+    assert "no cells: no node is a layer's scores or weights" in legend_of(alone)
+    assert problems(alone.json) == []
+
+
+def test_cells_of_level_ops_are_those_of_the_equations(x: mt.Tensor) -> None:
+    options = {"mask": causal_mask(5), "values": True}
+    layer = MultiHeadAttention(16, 2)
+    ops, equations = (viz.draw(layer, x, level=level, **options).dot for level in ("ops", "equations"))
+    (S,) = (line for line in ops.split("\n") if "<I>S</I> = mul" in line)
+    (A,) = (line for line in ops.split("\n") if "<I>A</I> = softmax" in line)
+    for line, id in ((S, "node-scores"), (A, "node-softmax")):
+        assert CELLS.findall(line) == looks(equations, id)
+        assert len(looks(equations, id)) == 2 * 25
+
+
+def test_a_gradient_of_exactly_0_has_one_form(x: mt.Tensor) -> None:
+    drawing = viz.draw(MultiHeadAttention(16, 2), x, grads=mt.zeros(x.shape))
+    assert "‖∂‖ = 0 !" in node(drawing.dot, "node-X")
+    assert not re.search(r">0(\.0)?<|‖∂‖ 0|contributes 0", drawing.dot)
+    assert drawing.dot.count("= 0 !") > 8
 
 
 def test_an_abbreviation_in_a_gradient_is_no_letter_of_an_axis() -> None:

@@ -416,6 +416,9 @@ def test_calls_that_make_no_sense_are_refused_with_the_cure() -> None:
         viz.draw(3)
     with pytest.raises(RuntimeError, match="was not recorded"):
         viz.draw(mt.ones(3) * 2)
+    for look in (viz.draw, viz.to_dot):
+        with pytest.raises(RuntimeError, match="a leaf, which no op has made; draw what is computed from it"):
+            look(mt.ones(3, requires_grad=True))
     with pytest.raises(TypeError, match="options only, not gradients; options are level"):
         viz.draw(leaf(3) * 2, gradients=True)
     with pytest.raises(TypeError, match=r"forward: .*options of draw are level"):

@@ -14,6 +14,7 @@ from test_viz_render import ROOT, load_tool
 
 import microtensor as mt
 from microtensor import cost, nn, viz
+from microtensor.viz import symbols
 from microtensor.viz.depth import prefixes
 from microtensor.viz.formula import two_digits
 from models import (
@@ -419,9 +420,22 @@ def test_what_holds_modules_and_is_not_called_is_no_node(depth: int) -> None:
     assert undefined(drawing.about) == set()
 
 
+@pytest.mark.parametrize("direction", ["TB", "LR"])
+def test_symbolic_shapes_of_ops_hold_no_numbers(direction: str) -> None:
+    layer, x = MultiHeadAttention(16, 2), leaf(2, 5, 16)
+    for shapes, said in (("symbolic", "B×n×h×d_k"), ("numeric", "(2, 5, 2, 8)"), (None, "")):
+        drawing = viz.draw(layer, x, level="ops", shapes=shapes, direction=direction, legend=False)
+        nodes = [line for line in drawing.dot.split("\n") if "label=<" in line]
+        shown = [symbols.untagged(line.split("label=<")[1].split(">, ")[0]) for line in nodes]
+        assert sum(said in text for text in shown) >= 3 or not said
+        numbers = [text for text in shown if re.search(r"\(\d+,", text) and "transpose" not in text]
+        assert bool(numbers) == (shapes == "numeric")
+
+
 @pytest.mark.parametrize(("depth", "level"), [(0, "equations"), (True, "equations"), (2, "ops"), (2, "tape")])
 def test_a_depth_that_means_nothing_is_refused(depth: int, level: str) -> None:
-    with pytest.raises(ValueError, match="depth is a whole number of at least 1"):
+    cure = "choose a whole number of at least 1" if level == "equations" else "leave it out, or choose level="
+    with pytest.raises(ValueError, match=f"depth={depth} at level '{level}'; {cure}"):
         viz.draw(nn.Linear(3, 2), leaf(4, 3), depth=depth, level=level)
 
 

@@ -518,7 +518,10 @@ def gpt(): return GPT(GPTConfig(5, 20, n_layer=1, n_head=2, n_embd=16)), mt.rand
         ("mine.py:wants", "mine.py:wants wants arguments .*; name a function that takes nothing"),
         ("mine.py:loss --level heads", "--level heads takes a module, .*, or choose --level equations"),
         ("mine.py:gpt --max-nodes 5 --level ops", ".* than --max-nodes 5, .*; use --level equations, .*"),
-        ("mine.py:gpt --depth 2 --level ops", "--depth 2 at .*; depth is a whole number .*"),
+        (
+            "mine.py:gpt --depth 2 --level ops",
+            "--depth 2 at .*; leave it out, or choose --level equations, .*",
+        ),
         ("nomod:x", "nomod: there is no module nomod; name one that is installed, or a file, .*"),
         ("os.nomod:x", "os.nomod: there is no module os.nomod; name one that is installed, or a file, .*"),
         ("needs.py:x", "needs.py: there is no module nomod; install it"),

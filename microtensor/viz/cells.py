@@ -10,7 +10,7 @@ from microtensor.viz.fold import Group
 from microtensor.viz.formula import two_digits
 from microtensor.viz.style import LIGHT, to_dark
 
-__all__ = ["CAPTION", "GREY", "MOST_GRIDS", "WRONG", "grids", "masked"]
+__all__ = ["CAPTION", "GREY", "MOST_GRIDS", "NO_CELLS", "WRONG", "grids", "masked"]
 
 MOST_POSITIONS, MOST_GRIDS = 12, 4
 GREY = 'BGCOLOR="#E4E7EB"'  # masked
@@ -21,6 +21,9 @@ CAPTION = (
     "cells (first of the batch): row = query, column = key; <I>S</I> orange − 0 + blue, scale in its node; "
     "<I>A</I> white 0 … 1 purple"
 )
+NO_CELLS = (
+    "no cells: no node is a layer's scores or weights (a fused one keeps none); a page, .html, has values"
+)
 
 
 def grids(group: Group, alone: Any, in_row: int) -> tuple[str, str]:
@@ -28,19 +31,20 @@ def grids(group: Group, alone: Any, in_row: int) -> tuple[str, str]:
 
     alone: what masks alone make of it.
     """
-    array = group.last.array
-    if group.span is None or group.span.key not in ("scores", "softmax") or array is None or array.ndim < 2:
+    array, spans = group.last.array, (group.span, *reversed(group.last.spans))  # at level ops those around it
+    span = next((s for s in spans if s is not None and s.kind == "fold"), None)
+    if span is None or span.key not in ("scores", "softmax") or array is None or array.ndim < 2:
         return "", ""
     if not array.size:
         return "", "no cells: it has no elements"
     hidden = masked(array, alone)
-    while array.ndim > 3 or (array.ndim == 3 and group.span.within is not None):
+    while array.ndim > 3 or (array.ndim == 3 and span.within is not None):
         array, hidden = array[0], hidden[0]  # the first of the batch
     array, hidden = (each if each.ndim == 3 else each[None] for each in (array, hidden))
     if max(array.shape[1:]) > MOST_POSITIONS or len(array) > MOST_GRIDS:
         return "", f"no cells: more than {MOST_GRIDS} heads or {MOST_POSITIONS} positions"
     ends, scale, said = (PURPLE, PURPLE), 1.0, ""
-    if group.span.key == "scores":
+    if span.key == "scores":
         scale = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array))) or 1.0
         ends, said = (ORANGE, BLUE), f"cells ± {two_digits(scale)}"
     cells = [f"<TD>{_grid(x / scale, mask, ends)}</TD>" for x, mask in zip(array, hidden, strict=True)]

@@ -108,12 +108,16 @@ class _Writer:
         longest = -(-max([box.longest, *map(length, large)]) * BIG // SMALL)
         rows = large + side_by_side(small, longest, self._small(" · "))
         rows += [self._gradient(box.found, bold=True)] if box.found else []
-        rows += [box.grids] if box.grids else []
+        tall = self.picture.level == "ops" and self.direction != "LR"  # anyway: there cells stand beside
+        beside = f'</TD><TD ROWSPAN="{len(rows)}">{box.grids}' if tall and box.grids else ""
+        rows += [box.grids] if box.grids and not tall else []
         if box.shape == "vjp":
             return TIGHT + "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows) + "</TABLE>"
-        if len(rows) == 1:
+        if len(rows) == 1 and not beside:
             return rows[0]
-        return TABLE + "".join(f"<TR><TD>{row}</TD></TR>" for row in rows) + "</TABLE>"
+        return (
+            TABLE + "".join(f"<TR><TD>{row}</TD></TR>" for row in (rows[0] + beside, *rows[1:])) + "</TABLE>"
+        )
 
     def _small(self, html: str) -> str:
         return f'<FONT POINT-SIZE="{SMALL}" COLOR="{self.theme.second}">{html}</FONT>'

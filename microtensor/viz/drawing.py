@@ -275,10 +275,9 @@ def _check(chosen: dict[str, Any]) -> None:
 
 def _check_together(y: Any, level: str, direction: str, depth: int | None) -> None:
     if depth is not None and (level != "equations" or type(depth) is not int or depth < 1):
-        raise ValueError(
-            f"draw: depth={depth!r} at level {level!r}; depth is a whole number of at least 1, and folds "
-            f"modules at level 'equations'"
-        )
+        cure = "leave it out, or choose level='equations', which folds modules"
+        cure = "choose a whole number of at least 1" if level == "equations" else cure
+        raise ValueError(f"draw: depth={depth!r} at level {level!r}; {cure}")
     if level == "heads" and not isinstance(y, Module):
         raise ValueError(
             f"draw: level='heads' takes a module, which it runs head by head, not {type(y).__name__}; pass "

@@ -135,9 +135,8 @@ def _edges(graph: Graph, of: dict[Node, Group]) -> list[Edge]:
         for slot, source in node.arguments:
             if not isinstance(source, Node) or of[source] is head:
                 continue
-            before = inside.get((source, head)) if head.span is not None else None
-            if before is not None:
-                before.slots.append((node, slot))
+            if head.span is not None and (source, head) in inside:
+                inside[source, head].slots.append((node, slot))
                 continue
             edges.append(Edge(source, of[source], head, [(node, slot)]))
             inside[source, head] = edges[-1]

@@ -22,9 +22,8 @@ class Frames:
         self.clusters: list[Cluster] = []  # the outermost
         self.made: dict[object, Cluster] = {}
         ops = [g for g in folded.groups if g.last.op is not None]
-        self.classes = {
-            s.path: s.title for g in ops for n in g.members for s in n.spans if s.kind == "module"
-        }
+        spans = (span for g in ops for n in g.members for span in n.spans)
+        self.classes = {span.path: span.title for span in spans if span.kind == "module"}
         self.sizes = Counter(path for g in ops for path in self._around(g))
 
     def _around(self, group: Group) -> list[str]:

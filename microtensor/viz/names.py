@@ -231,17 +231,15 @@ class Names:
         return "" if symbol is None else symbols.html(symbol)
 
     def op(self, node: Node) -> tuple[str, str]:
-        """(word, details) of an op at level ops: ("reshape", "(2, 5, 2, 8)")."""
+        """(word, details) of an op at level ops: ("transpose", "(0, 2, 1, 3)")."""
         label, details = node.op.label, [v for _, v in node.arguments if isinstance(v, int | float)]
         is_word = label.isascii() and label.replace(" ", "").isalpha()
         word = label if is_word and not node.op.name.endswith(label) else node.op.name
-        if node.op.name in ("reshape", "expand"):
-            return word, str(node.shape)
         if node.op.name == "getitem":
             return word, f"[{formula.indices(node.params['index'])}]"
         shown = node.params.get(SHOWN.get(node.op.name, ""))
-        values = [*details, *([] if shown is None else [shown])]
-        return word, ", ".join(self._number(node, v) for v in values) + self._negated(node)
+        said = (self._number(node, v) for v in (*details, shown) if v is not None)
+        return word, ", ".join(said) + self._negated(node)
 
     def _negated(self, node: Node) -> str:
         """`where ¬M` of a fill whose mask is drawn by what it is the negation of: M, who may attend."""

@@ -17,7 +17,7 @@ import numpy as np
 from microtensor import cost
 from microtensor.viz import formula, symbols
 from microtensor.viz.axes import Shapes
-from microtensor.viz.cells import CAPTION, GREY, MOST_GRIDS, WRONG, grids
+from microtensor.viz.cells import CAPTION, GREY, MOST_GRIDS, NO_CELLS, WRONG, grids
 from microtensor.viz.columns import add_columns
 from microtensor.viz.findings import Finding, told
 from microtensor.viz.flow import Flow
@@ -232,7 +232,8 @@ class Painter:
             found = cost.readable(self._flop(group.members)), cost.readable(size, "B")
             box.small += [f"{text}{self._each(group)}" for text in found]
         if self.options.values:
-            box.grids, said = grids(group, self.alone[group.last], 2 if self.narrow else MOST_GRIDS)
+            in_row = 2 - (self.level == "ops") if self.narrow else MOST_GRIDS
+            box.grids, said = grids(group, self.alone[group.last], in_row)
             box.small.append(said)
         self._mark(box, group)
         self.add(box, self.frames.of(group))
@@ -319,9 +320,7 @@ class Painter:
         if self.flow is None or node not in self.flow.norms:
             return ""
         alike = [node, *self.folded.twins.get(node, ())]
-        if all(n in self.flow.zero for n in alike):
-            return "‖∂‖ = 0 !"
-        return f"‖∂‖ {_range([self.flow.norms[n] for n in alike])}"
+        return f"‖∂‖ {_range([0.0 if n in self.flow.zero else self.flow.norms[n] for n in alike])}"
 
     def contribution(self, edge: Edge) -> str:
         """The norm of what an edge contributes to the gradient of its tail."""
@@ -366,16 +365,16 @@ class Painter:
         labels += [text for box in self.order for row in box.rows for text in row]
         labels += [f"{cell.symbol} {cell.shape}" for box in self.order for cell in box.cells]
         drawn = symbols.words([*labels, *(arrow.label for arrow in self.arrows), *told(self.found)])
+        unseen = [NO_CELLS] * (self.options.values and not any("no cells" in text for text in labels))
         meant = ((GREY, ", grey = masked"), (WRONG, ", framed in red = not finite"))
-        longest = LONGEST_LINE * (9 if self.level == "tape" else 3)  # a tape is wide, and its page full
+        longest = LONGEST_LINE * {"tape": 9, "ops": 5}.get(self.level, 3)  # a tape is wide, its page full
+        in_node = f"in a node: operations · bytes of the result; in all {cost.readable(total)}"
         return [
             self._caption(drawn),
             *told(self.found),
-            *side_by_side(self.names.words(drawn), longest, "  ·  "),
-            *([CAPTION + "".join(word for look, word in meant if look in cells)] if cells else []),
-            *([f"in a node: operations · bytes of the result; in all {cost.readable(total)}"]
-              if self.options.cost else []),
-        ]  # fmt: skip
+            *side_by_side([*self.names.words(drawn), *[in_node] * self.options.cost], longest, "  ·  "),
+            *([CAPTION + "".join(word for look, word in meant if look in cells)] if cells else unseen),
+        ]
 
     def _caption(self, drawn: set[str]) -> str:
         ops = sum(n.op is not None for n in self.graph.nodes)
@@ -390,5 +389,5 @@ class Painter:
 
 def _range(values: list[float]) -> str:
     """A norm in two digits, or those of several layers: 0.8 … 1.3."""
-    ends = [formula.two_digits(end) for end in (min(values), max(values))]
-    return ends[0] if ends[0] == ends[1] else " … ".join(ends)
+    ends = [formula.two_digits(end) if end else "0" for end in (min(values), max(values))]
+    return (ends[0] if max(values) else "= 0 !") if ends[0] == ends[1] else " … ".join(ends)

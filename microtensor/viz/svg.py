@@ -96,9 +96,7 @@ def _join_runs(parent: ET.Element, widths: Widths) -> None:
     line: list[_Run] = []
     for child in [*parent, None]:
         run = _Run(child, widths) if child is not None and child.tag == f"{{{SVG}}}text" else None
-        joins = (
-            run is not None and line and abs(run.y - line[-1].y) < 0.1 and abs(run.left - _end(line)) <= 1.5
-        )
+        joins = run and line and abs(run.y - line[-1].y) < 0.1 and abs(run.left - _end(line)) <= 1.5
         if line and not joins:
             _as_one(parent, line)
             line = []

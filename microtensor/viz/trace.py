@@ -103,9 +103,10 @@ def trace(y: Any, recorder: Recorder, names: Named, variables: Mapping[int, str]
     if not isinstance(y, engine.Tensor):
         raise TypeError(f"draw: takes a tensor or a module, not {type(y).__name__}; pass what you computed")
     if y.grad_fn is None:
+        why = "no input requires a gradient, or no_grad was on; set requires_grad=True before the forward"
+        why = "it is a leaf, which no op has made; draw what is computed from it" if y.requires_grad else why
         raise RuntimeError(
-            f"draw: this tensor of shape {y.shape} was not recorded, so there is nothing to draw: no input "
-            f"requires a gradient, or no_grad was on; set requires_grad=True before the forward"
+            f"draw: this tensor of shape {y.shape} was not recorded, so there is nothing to draw: {why}"
         )
     tracer = _Tracer(recorder, names, variables or {})
     entries = reachable(y.grad_fn)

@@ -52,10 +52,14 @@ function digits(x) {
   return text.replaceAll("-", "−");
 }
 
+/** A norm, or = 0 ! as the picture has it. */
+const normed = (x) => (x === 0 ? ZERO : digits(x));
+
 function range(norms) {
   if (!norms.every(Number.isFinite)) return norms.map(digits).join(", ");
   const ends = [Math.min(...norms), Math.max(...norms)].map(digits);
-  return ends[0] === ends[1] ? ends[0] : ends.join(" … ");
+  if (ends[0] === ends[1]) return normed(norms[0]);
+  return ends.join(" … ");
 }
 
 // --- pictures ------------------------------------------------------------------------------------------------
@@ -324,7 +328,7 @@ function aboutTensor(tensor, shares) {
     }
     if (values.hidden) rows.push(["not finite", many(values.hidden, "value")]);
   }
-  if (tensor.norms) rows.push(["‖∂‖, its gradient", tensor.zero ? `${ZERO} (but for rounding)` : range(tensor.norms)]);
+  if (tensor.norms) rows.push(["‖∂‖, its gradient", tensor.zero && tensor.norms.some(Boolean) ? `${ZERO} (but for rounding)` : range(tensor.norms)]);
   else if (!tensor.needs) rows.push(["gradient", "none flows here"]);
   return [
     element("h3", {}, rich(tensor.name)),
@@ -362,8 +366,8 @@ function aboutFrame(data, frame) {
 
 /** dX = 1 of 3, ‖·‖ 11, and the norm of the sum so far; of a single one dX, ‖·‖ 11, or = 0 ! where the picture says so. */
 function arrived({ name, part, of, norm, sum, zero }) {
-  const said = element("li", {}, rich(name), of > 1 ? ` = ${part} of ${of}` : ""), whole = zero ? ZERO : digits(sum);
-  if (norm !== undefined) said.append(`, ‖·‖ ${of > 1 ? digits(norm) : whole}`);
+  const said = element("li", {}, rich(name), of > 1 ? ` = ${part} of ${of}` : ""), whole = zero ? ZERO : normed(sum);
+  if (norm !== undefined) said.append(`, ‖·‖ ${of > 1 ? normed(norm) : whole}`);
   if (sum !== undefined && of > 1) said.append(`, ‖sum${part < of ? " so far" : ""}‖ ${whole}`);
   return said;
 }
