@@ -529,6 +529,35 @@ def test_what_several_ops_keep_stands_at_each_of_them_and_counts_once(x: mt.Tens
     assert "shared" not in drawing.dot
 
 
+def test_what_is_kept_and_read_by_no_formula_says_so(x: mt.Tensor) -> None:
+    drawing = viz.draw(MultiHeadAttention(16, 2), x, need_weights=True, level="tape")
+    unread = [line for line in drawing.dot.split("\n") if "unread" in line and "saved-" in line]
+    assert [re.search('id="saved-([^"]*)"', line)[1] for line in unread] == ["scores"]  # type: ignore[index]
+    assert unread[0].count("unread") == 1
+    rows = [symbols.untagged(row.replace("</TD>", "|")) for row in unread[0].split("<TR>")]
+    assert [row.split(">,")[0] for row in rows[1:]] == [
+        "Q|B×h×n×d_k|640 B|",
+        "K|B×h×n×d_k|640 B|",
+        "Q Kᵀ|B×h×n×n unread|400 B|",
+    ]
+    assert "unread: kept for the gradient of what needs none" in legend_of(drawing)
+    row = viz.draw(MultiHeadAttention(16, 2), x, need_weights=True, level="tape", direction="LR")
+    assert "unread: kept for the gradient of what needs none" in legend_of(row)
+    assert problems(row.json, "a3") == []
+    assert "unread" not in viz.draw(MultiHeadAttention(16, 2), x, level="tape").dot
+    z, mask = x.exp(), mt.ones(5, 16)
+    drawing = viz.draw((z * mask).sum(), level="tape")  # no gradient goes to the mask
+    assert drawing.dot.count(" unread") == 0  # exp reads what the product keeps
+    assert viz.draw(((z + 1) * mask).sum(), level="tape").dot.count(") unread") == 1
+    assert viz.draw(((z + 1) * (z + 2)).sum(), level="tape").dot.count(" unread") == 0
+
+
+def test_relu_shows_the_result_that_it_keeps_where_its_gradient_reads_it(x: mt.Tensor) -> None:
+    drawing = viz.draw((x * 2).relu().sum(), level="tape")
+    assert [row for rows in kept_rows(drawing.dot).values() for row in rows] == ["z_2 640 B"]
+    assert "dz_1 = dz_2 where z_2 > 0, else 0" in symbols.untagged(drawing.dot)
+
+
 @pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_what_is_kept_has_the_shapes_that_are_asked_for(
@@ -684,7 +713,7 @@ def test_the_legend_explains_norms_and_words_where_they_are_drawn(
     fused = explained(level="tape")
     assert fused == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "stats", "shared"}
     lines = explained(level="tape", need_weights=True)
-    assert lines == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "keep"}
+    assert lines == {"L", "Σ", "Σ_B", "split_h", "merge_h", "head_h", "dropout", "rowsum", "keep", "unread"}
     assert explained(names={"split_h": x}) == shown - {"split_h"}  # a tensor has that name here
 
 

@@ -129,6 +129,23 @@ def _targets(logits: Any, target: Any, params: dict[str, Any]) -> dict[str, Any]
     }
 
 
+def residuals(op: Any, args: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """What a forward returns beside its result, as its gradient formulas mean it."""
+    found = zip(op.residuals, op.forward(*args, **params)[1], strict=True) if op.residuals else ()
+    made = {name: array for name, array in found if isinstance(array, np.ndarray)}  # a share is a function
+    if "rstd" in made:
+        made["rstd"] = made["rstd"][..., None]
+    for in_two_parts in made.keys() & {"means", "lse"}:
+        made[in_two_parts] = made[in_two_parts].sum(-1, keepdims=True)
+    return made
+
+
+def _softmax_by(s: Any, stats: Any) -> Any:
+    """Of the greatest score of each row and 1 / Σ of its exponentials."""
+    top, share = (part.reshape(s.shape[:-1])[..., None] for part in stats)
+    return np.exp(s - top) * share
+
+
 def _attention(args: Any, params: dict[str, Any]) -> dict[str, Any]:
     def masked(s: Any, mask: Any) -> Any:
         if mask is None:
@@ -243,7 +260,9 @@ def names_of(op: Any, args: Any, params: dict[str, Any], y: Any, g: Any) -> dict
         g = g[None]
     if op.name == "cross_entropy" and g.ndim:
         g = g[:, None]  # one for each row
-    names |= {**inputs, "y": y, "g": g}
+    names |= {**inputs, **residuals(op, args, params), "y": y, "g": g}
+    if op.name == "attention":
+        names["softmax"] = _softmax_by
     for step in ordered(texts_of(op).steps):
         names[formula.parse(step)[0]] = formula.evaluate(step, names)  # type: ignore[index]
     return names
@@ -269,10 +288,26 @@ def test_every_op_of_the_tape_says_its_formula_and_a_gradient_for_each_input() -
         op, texts = engine.registry[name], texts_of(engine.registry[name])
         assert texts.equation, name
         assert len(texts.gradients) == (1 if op.variadic else len(op.inputs)), name
-        known = {*op.inputs, "y", "g", "π", *(formula.parse(step)[0] for step in texts.steps)}
+        known = {*op.inputs, *op.residuals, "y", "g", "π", *(formula.parse(step)[0] for step in texts.steps)}
         known |= {*inspect.signature(op.forward).parameters, "n"}  # how many elements a mean is of
         for text in (*texts.gradients, *texts.steps):
             assert text is None or formula.operands(text) <= known, (name, text)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_gradient_formulas_of_an_op_read_what_it_keeps_and_nothing_else(
+    rng: np.random.Generator, name: str
+) -> None:
+    for op, args, params in cases(name, rng):
+        tensors = [mt.tensor(a) if isinstance(a, np.ndarray) else a for a in args]
+        for t in (t for t in tensors if isinstance(t, mt.Tensor) and t.dtype.kind == "f"):
+            t.requires_grad_()
+        entry, texts = op(*tensors, **params).grad_fn, texts_of(op)
+        read = set().union(*map(formula.operands, (*filter(None, texts.gradients), *texts.steps)))
+        numbers = {name for name, a in zip(op.inputs, args, strict=False) if not isinstance(a, np.ndarray)}
+        kept = {name for name, a in zip(op.kept, entry.saved, strict=True) if isinstance(a, np.ndarray)}
+        arrays = {*op.inputs, *op.residuals, "y"} - {"g"}
+        assert read & arrays - numbers == kept, name
 
 
 TEXTBOOK = {*"exp log sqrt sin cos tan asin acos atan atan2 sinh cosh tanh sigmoid relu erf max".split(),
@@ -298,6 +333,7 @@ def test_a_legend_explains_every_word_of_a_formula_that_no_textbook_has() -> Non
         "keep",
         "head_h",
         "columns",
+        "unread",
         "axissum",
         "unbroadcast",
         "fused",

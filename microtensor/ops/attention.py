@@ -20,7 +20,7 @@ def attention(q, k, v, mask, *, scale, causal, dropout_p, seed):
     """y = dropout(softmax(causal(masked(q @ kᵀ · scale, mask))), dropout_p) @ v; mask may be None.
 
     gradient: dS @ k · scale, dSᵀ @ q · scale, dropout(A, dropout_p)ᵀ @ g, dS;
-    with A = softmax(causal(masked(q @ kᵀ · scale, mask))),
+    with A = softmax(causal(masked(q @ kᵀ · scale, mask)), stats),
     dS = A · (dropout(g @ vᵀ, dropout_p) − rowsum(g · y))
 
     A boolean mask is True where a query may attend, one of numbers is added; causal: query t sees keys 0 … t.

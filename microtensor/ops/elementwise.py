@@ -83,7 +83,7 @@ def neg_vjp(g):
 
 @op("pow", broadcasts=True, samples=positive_pairs)
 def pow(x, p):
-    """y = x ** p          gradient: g · p · x ** (p − 1), g · y · log(x); 0 at p = 0, at x = 0 ≤ p"""
+    """y = x ** p          gradient: g · p · x ** (p − 1), g · x ** p · log(x); 0 at p = 0, at x = 0 ≤ p"""
     return power(x, p)
 
 
@@ -260,7 +260,7 @@ def erf_vjp(g, x):
 
 @op("relu", samples=away_from_kinks)
 def relu(x):
-    """y = relu(x); max(0, x)          gradient: where(x > 0, g, 0); 0 at the kink, as in PyTorch"""
+    """y = relu(x); max(0, x)          gradient: where(y > 0, g, 0); 0 at the kink, as in PyTorch"""
     return kernels.relu_forward(x) if x.dtype.kind == "f" else np.maximum(x, 0)
 
 

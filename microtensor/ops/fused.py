@@ -110,8 +110,8 @@ def log_softmax_backward_composite(g, y, *, axis):
 def layer_norm(x, w, b, *, eps):
     """y = layer_norm(x, w, b); w · x̂ + b, x̂ = (x − μ)/√(σ² + eps) over the last axis, σ² divides by C.
 
-    gradient: r · (u − rowmean(u) − x̂ · rowmean(u · x̂)), Σ(g · x̂), Σ(g);
-    with r = 1 / √(rowvar(x) + eps), x̂ = (x − rowmean(x)) · r, u = g · w
+    gradient: rstd · (u − rowmean(u) − x̂ · rowmean(u · x̂)), Σ(g · x̂), Σ(g);
+    with x̂ = (x − means) · rstd, u = g · w
 
     Source: Ba, Kiros & Hinton 2016, §3. Differs: eps inside the root (the paper has none), as in PyTorch.
     """
@@ -141,8 +141,8 @@ def add_layer_norm(x, f, w, b, *, eps):
     """y = layer_norm(x + f, w, b); the end of a sublayer f(x), whose sum with x nobody keeps
 
     gradient: δ, δ, Σ(g · x̂), Σ(g);
-    with r = 1 / √(rowvar(x + f) + eps), x̂ = (x + f − rowmean(x + f)) · r, u = g · w,
-    δ = r · (u − rowmean(u) − x̂ · rowmean(u · x̂))
+    with x̂ = (x + f − means) · rstd, u = g · w,
+    δ = rstd · (u − rowmean(u) − x̂ · rowmean(u · x̂))
 
     Source: "Attention Is All You Need", §3.1: LayerNorm(x + Sublayer(x)).
     """
@@ -174,7 +174,7 @@ def add_layer_norm_samples(rng):
 def cross_entropy(logits, target, *, ignore_index, label_smoothing, average):
     """y = cross_entropy(logits, target); yᵢ = −Σ_c q_c ln softmax(logitsᵢ)_c, q = 1 − ε at target, plus ε/C.
 
-    gradient: g · (softmax(logits) − q(target)) · share(target), None; each row's share of the average is 1/n
+    gradient: g · (exp(logits − lse) − q(target)) · share(target), None; a row's share of the average is 1/n
 
     Rows whose target is ignore_index give 0, whatever their logits hold, and a zero gradient. average: one
     number, the mean over all other rows, NaN if there are none.

@@ -14,6 +14,7 @@ from microtensor import cost
 from microtensor.listing import kept_arrays
 from microtensor.viz import symbols
 from microtensor.viz.fold import Group
+from microtensor.viz.names import read
 from microtensor.viz.picture import LONGEST_LINE, Arrow, Box, Cluster, in_lines
 from microtensor.viz.trace import Node
 
@@ -51,15 +52,22 @@ class _Columns:
         self._arrows()
 
     def _kept(self) -> dict[Group, dict[int, tuple[str, str, int]]]:
-        """(name, shape, bytes) of each array that a group keeps; 0 bytes if an earlier one does, too."""
+        """(name, shape, bytes) of each array that a group keeps; 0 bytes if an earlier one does, too.
+
+        Behind the shape: is it read by no gradient, as an op keeps it for that of a number or a constant?
+        """
         nodes = sorted((n for n in self.painter.graph.nodes if n.op is not None), key=lambda n: n.value.index)
         found: dict[Group, dict[int, tuple[str, str, int]]] = {}
         self.total = 0
         arrays = kept_arrays([n.value for n in nodes], watched=self.painter.graph.watched)
-        for node, kept in zip(nodes, arrays, strict=True):
+        pairs = list(zip(nodes, arrays, strict=True))
+        needed = {id(buffer) for node, kept in pairs for name, buffer, _ in kept if name in read(node)}
+        for node, kept in pairs:
             for name, buffer, first in kept:
                 self.total += buffer.nbytes * first
-                row = (*self._named(node, name, buffer), buffer.nbytes * first)
+                symbol, shape = self._named(node, name, buffer)
+                said = filter(None, (shape, "unread" * (id(buffer) not in needed)))
+                row = symbol, self.painter.shapes.between.join(said), buffer.nbytes * first
                 found.setdefault(self.painter.folded.of[node], {}).setdefault(id(buffer), row)
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from microtensor.viz import formula, symbols
@@ -15,7 +16,7 @@ from microtensor.viz.record import Span
 from microtensor.viz.texts import WORDS, texts_of
 from microtensor.viz.trace import Graph, Node
 
-__all__ = ["Names", "summed"]
+__all__ = ["Names", "read", "summed"]
 
 STEMS = {"input": "x", "param": "w", "const": "c", "op": "z"}
 # The parameters of an op that its label shows.
@@ -142,19 +143,10 @@ class Names:
         return [printer.print(text, sign) for text, sign in signs if sign is not None]
 
     def _gradients_of_op(self, node: Node, *, html: bool) -> list[str]:
-        op, texts, names = node.op, texts_of(node.op), self._of_op(node)
+        names = self._of_op(node)
         left, right = (self.printer(n, html=html) for n in (names, {**names, "g": f"d{names['y']}"}))
-        lines, read = [], set[str]()
-        for slot, value in node.arguments:
-            if not isinstance(value, Node) or not value.differentiable:
-                continue
-            place = op.inputs.index(slot) if op.variadic is None else 0
-            text = (texts.gradients[place] if texts.gradients else None) or f"{op.name}_vjp(g)"
-            read |= formula.operands(text)
-            text = summed(node, value, text)
-            lines.append(f"{left.print(f'd{slot}')} {self._sign(value)} {right.print(text)}")
-        read |= {name for step in texts.steps for name in formula.operands(step)}  # what only steps use
-        steps = (step for step in texts.steps if formula.parse(step)[0] in read)
+        lines = [f"{left.print(f'd{s}')} {self._sign(x)} {right.print(text)}" for s, x, text in slots(node)]
+        steps = (step for step in texts_of(node.op).steps if formula.parse(step)[0] in read(node))
         return [*map(right.print, steps), *lines]
 
     def _sign(self, node: Node, paths: int = 1) -> str:
@@ -255,6 +247,20 @@ class Names:
         return symbols.escape(formula.number(value))
 
 
+def slots(node: Node) -> Iterator[tuple[str, Node, str]]:
+    """Each argument of an op that needs a gradient: (its name, its node, the formula of its gradient)."""
+    op, texts = node.op, texts_of(node.op).gradients
+    for slot, value in node.arguments:
+        if isinstance(value, Node) and value.differentiable:
+            said = texts[op.inputs.index(slot) if op.variadic is None else 0] if texts else None
+            yield slot, value, summed(node, value, said or f"{op.name}_vjp({', '.join(['g', *op.kept])})")
+
+
+def read(node: Node) -> set[str]:
+    """What the gradient formulas of an op read, and what only their steps use."""
+    return set[str]().union(*map(formula.operands, [*(t for *_, t in slots(node)), *texts_of(node.op).steps]))
+
+
 def summed(node: Node, source: Node, text: str) -> str:
     """The gradient of what was broadcast, with the sum over the axes along which it was repeated."""
     ours, theirs, matrices = source.shape, node.shape, node.op is not None and node.op.name == "matmul"
@@ -264,6 +270,5 @@ def summed(node: Node, source: Node, text: str) -> str:
         ours, theirs = (*ours[:-2], 1, 1), (*theirs[:-2], 1, 1)
     if ours == theirs:
         return text
-    rank = len(ours)
-    whole = rank in (1, 2) and ours == theirs[-rank:]
-    return f"{('Σ', 'Σ_B')[rank - 1] if whole else 'unbroadcast'}({text})"
+    sign = {1: "Σ", 2: "Σ_B"}.get(len(ours)) if ours == theirs[-len(ours) :] else None
+    return f"{sign or 'unbroadcast'}({text})"
