@@ -84,7 +84,7 @@ class Job:
         (trainer.resume if options.resume else trainer.fit)()
         print(f"trained to step {trainer.step} in {time.perf_counter() - start:.0f} s (evaluation included)")
         if options.smoke:
-            print(f"({trainer.step} steps teach nothing yet: what follows is still noise)")
+            print(f"({trainer.step} steps teach little yet: what follows may be noise)")
         return trainer.world.is_writer
 
     def run(self, work: Callable[[argparse.Namespace], None], *needs: str) -> int:

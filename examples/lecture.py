@@ -310,7 +310,10 @@ def main() -> None:
         mt.manual_seed(options.seed)
         result = experiment()
         name = experiment.__name__
-        print(f"{name}\n" + "\n".join(f"  {key}: {shown(value)}" for key, value in result.numbers.items()))
+        print(
+            f"{name}: {(experiment.__doc__ or '').splitlines()[0]}\n"
+            + "\n".join(f"  {key}: {shown(value)}" for key, value in result.numbers.items())
+        )
         path = options.out / f"{name}.png"
         picture(result, name.replace("_", " "), path)
         print(f"  plotted {path}")

@@ -119,5 +119,5 @@ def test_the_program_prints_all_numbers_and_writes_all_pictures(lecture, monkeyp
     names = {experiment.__name__ for experiment in lecture.EXPERIMENTS}
     assert {path.stem for path in (tmp_path / "lecture").glob("*.png")} == names
     shown = capsys.readouterr().out
-    assert all(f"{name}\n" in shown for name in names)
+    assert all(f"\n{name}: " in f"\n{shown}" for name in names)
     assert "largest gradient ahead: 0\n" in shown

@@ -417,6 +417,19 @@ def test_the_bar_ends_with_the_numbers_of_the_last_step(capsys):
     assert "300/300" in last
 
 
+def test_of_several_ranks_one_writes_lines_since_mpirun_passes_on_no_half_ones(capsys, monkeypatch):
+    monkeypatch.setattr("microtensor.train.report.SECONDS", 0.0)
+    trainer = build(progress=True, max_steps=3)
+    monkeypatch.setattr(trainer.world, "size", 2)
+    with trainer._report() as report:
+        for _ in range(3):
+            report.advance(lambda: {"loss": "1.5"})
+    lines = capsys.readouterr().err
+    assert "\r" not in lines
+    assert lines.endswith("\n")
+    assert [f" {n}/3 " in line for n, line in enumerate(lines.splitlines()[:4])] == [True] * 4
+
+
 def test_a_resumed_bar_starts_where_the_run_does_and_says_how_long_it_will_take(tmp_path, capsys):
     build(checkpoint=tmp_path, max_steps=9).fit()
     build(checkpoint=tmp_path, progress=True).resume()

@@ -7,8 +7,10 @@ import itertools
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tqdm import tqdm
 
@@ -18,6 +20,7 @@ __all__ = ["Meter", "Report", "prepare_log"]
 
 RECORD = b'{"step": '  # how each line of a log begins
 REFRESH = 0.1  # seconds between updates of the bar's numbers
+SECONDS = 5.0  # between lines where there is no bar
 
 
 class Meter:
@@ -41,11 +44,28 @@ class Meter:
         return self.tokens / self.seconds if self.tokens and self.seconds else None
 
 
-class Report:
-    """The bar and the log of one `fit`; as a `with` block it closes the bar, whatever happens."""
+class _Lines:
+    """Standard error for what mpirun passes on: it keeps a bar back until its line ends."""
 
-    def __init__(self, total: int, start: int, *, log: str | None, progress: bool) -> None:
-        self._bar = tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, disable=not progress)
+    def write(self, text: str) -> None:
+        if text.strip():
+            sys.stderr.write(text.strip() + "\n")
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+class Report:
+    """The bar and the log of one `fit`; as a `with` block it closes the bar, whatever happens.
+
+    lines: a line every few seconds instead of a bar.
+    """
+
+    def __init__(
+        self, total: int, start: int, *, log: str | None, progress: bool, lines: bool = False
+    ) -> None:
+        how: dict[str, Any] = {"file": _Lines(), "mininterval": SECONDS} if lines else {"dynamic_ncols": True}
+        self._bar = tqdm(total=total, initial=start, unit="step", disable=not progress, **how)
         self._log, self._shown = log, -REFRESH
         self._numbers: dict[str, str] = {}
 

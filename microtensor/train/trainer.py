@@ -171,7 +171,7 @@ class Trainer:
 
     def _report(self) -> Report:
         log, progress = (self.log, self.progress) if self.world.is_writer else (None, False)
-        return Report(self.max_steps, self.step, log=log, progress=progress)
+        return Report(self.max_steps, self.step, log=log, progress=progress, lines=self.world.size > 1)
 
     def _is_saved(self, folder: CheckpointFolder) -> bool:
         return self._saved_step == self.step and self._saved == folder.path_at(self.step)
