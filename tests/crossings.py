@@ -5,6 +5,7 @@ Stricter than `check_layout`, and so held by some levels only: a frame that arro
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from check_layout import Rect, texts
 
 T = np.linspace(0, 1, 40)[:, None]
+SUPER, SUB = 8, 16  # of Graphviz's fontchar
 LONGEST = 14.0  # points that an arrow may run along a border which it crosses
 
 
@@ -20,14 +22,14 @@ def on_frames(graph: Any) -> list[str]:
     return [fault for edge in _arrows(graph) for frame in _frames(graph) for fault in _meets(edge, frame)]
 
 
-def struck_labels(graph: Any) -> list[str]:
-    """Labels of arrows that another arrow runs through."""
+def struck_labels(graph: Any, inside: float = 1.0) -> list[str]:
+    """Labels of arrows that another arrow runs through: so far inside them, or with −2 beside them."""
     labels = [(e, rect) for e in _arrows(graph) for text, rect in texts(e) if text.strip()]
     return [
         f"{edge['id']} strikes the label of {other['id']}"
         for edge in _arrows(graph)
         for other, rect in labels
-        if edge is not other and any(rect.holds(x, y, 1.0) for x, y in _points(edge))
+        if edge is not other and any(rect.holds(x, y, inside) for x, y in _points(edge))
     ]
 
 
@@ -40,6 +42,40 @@ def through_own_tail(graph: Any) -> list[str]:
         inside = inside[:: 1 if inside[0] or not inside[-1] else -1]
         if inside[np.argmin(inside) :].any():
             found.append(f"{edge['id']} runs back through its tail")
+    return found
+
+
+def together(graph: Any) -> list[tuple[Any, Any]]:
+    """Pairs of arrows that run along each other, so that nobody can tell one from the other."""
+    return [
+        (edge, other)
+        for edge, other in itertools.combinations(_arrows(graph), 2)
+        if _along(_points(edge), _points(other)) > LONGEST
+    ]
+
+
+def _along(points: Any, others: Any) -> float:
+    """How far the points run beside the others, whose strokes would touch them."""
+    beside = np.hypot(*(points[1:, None] - others).T).min(0) < 2.0
+    return float(np.hypot(*np.diff(points, axis=0).T)[beside].sum())
+
+
+def shafts(graph: Any) -> list[float]:
+    """How long each arrow is without its heads."""
+    return [float(np.hypot(*np.diff(_points(edge), axis=0).T).sum()) for edge in _arrows(graph)]
+
+
+def touching_scripts(graph: Any) -> list[str]:
+    """Superscripts in the legend that reach into a subscript of the line above them."""
+    found, size, char, scripts = [], 0.0, 0, []
+    for step in graph["_ldraw_"]:
+        size, char = step.get("size", size), step.get("fontchar", char)
+        if step["op"] == "T" and char & (SUPER | SUB):
+            (x, y), wide = step["pt"], step["width"]
+            low, high = (0.4, 1.0) if char & SUPER else (-0.5, 0.3)  # in the line's own size
+            scripts.append((char & SUPER, step["text"], Rect(x, y + low * size, x + wide, y + high * size)))
+    for (above, text, a), (below, other, b) in itertools.product(scripts, repeat=2):
+        found += [f"{other} touches {text}"] * (not above and below > 0 and a.overlaps(b, 0.0))
     return found
 
 

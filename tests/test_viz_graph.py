@@ -475,16 +475,16 @@ def test_a_number_in_a_path_is_no_factor_and_no_index_of_an_array(names: str, ca
 def test_of_many_heads_the_arrow_of_a_parameter_has_its_lanes_colour() -> None:
     dot = viz.draw(MultiHeadAttention(16, 4), mt.ones(2, 5, 16), level="heads").dot
     for lane in "QKV":
-        colours = re.findall(rf'p_lin{lane}:s -> lin{lane}\d:h2:n .*?color="(#\w+)"', dot)
+        colours = re.findall(rf'p_lin{lane} -> lin{lane}\d:h2:n .*?color="(#\w+)"', dot)
         assert colours == [LIGHT.kinds[lane].stroke] * 4
-    (colour,) = re.findall(r'p_linO:s -> linO .*?color="(#\w+)"', dot)
+    (colour,) = re.findall(r'p_linO -> linO .*?color="(#\w+)"', dot)
     assert colour == LIGHT.kinds["param"].stroke  # it crosses nothing
 
 
 def test_of_a_head_each_arrow_ends_at_what_it_brings() -> None:
     dot = viz.draw(attention(), leaf(2, 5, 16), level="heads").dot
     for head, lane in itertools.product("12", "QKV"):
-        ends = re.findall(rf"(t|p)\w+(?::s)? -> lin{lane}{head}:(h\d):n ", dot)
+        ends = re.findall(rf"(t|p)\w+ -> lin{lane}{head}:(h\d):n ", dot)
         assert ends == [("p", "h2"), ("t", "h1")]
         (box,) = re.findall(rf"\n +lin{lane}{head} \[.*", dot)
         ports = re.findall(r'PORT="(h\d)">(.*?)</TD>', box)

@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 from check_layout import problems
-from crossings import on_frames, struck_labels, through_own_tail
+from crossings import on_frames, shafts, struck_labels, through_own_tail, together, touching_scripts
 from drawings import VIEWS, cases, drawing, faults
+
+import microtensor as mt
+from microtensor import viz
+from models import MultiHeadAttention
 
 
 @pytest.mark.parametrize(("level", "direction"), VIEWS)
@@ -109,6 +113,44 @@ def test_of_two_heads_no_arrow_leaves_its_frame_to_come_back() -> None:
     for names, grads, dropout in itertools.product(("math", "code"), (False, True), (0.0, 0.1)):
         drawn = drawing(level="heads", names=names, grads=grads, dropout=dropout)
         assert on_frames(drawn.json) == []
+
+
+@pytest.mark.parametrize("direction", ["TB", "LR"])
+def test_of_two_heads_no_arrows_of_parameters_run_along_each_other(direction: str) -> None:
+    for names, grads in itertools.product(("math", "code"), (False, True)):
+        pairs = together(drawing(level="heads", names=names, grads=grads, direction=direction).json)
+        assert [(a["id"], b["id"]) for a, b in pairs if "-p_" in a["id"] and "-p_" in b["id"]] == []
+
+
+@pytest.mark.parametrize("direction", ["TB", "LR"])
+def test_the_arrow_of_the_values_goes_straight_through_the_frame(direction: str) -> None:
+    for mask, dropout, grads, values in itertools.product((False, True), (0.0, 0.1), *[(False, True)] * 2):
+        drawn = drawing(direction=direction, mask=mask, dropout=dropout, grads=grads, values=values)
+        assert [fault for fault in on_frames(drawn.json) if "linV-av" in fault and "along" in fault] == []
+
+
+def test_an_arrow_with_two_heads_has_a_shaft_between_them() -> None:
+    for level, direction in VIEWS:
+        assert min(shafts(drawing(level=level, direction=direction, grads=True).json)) > 2.0, (
+            level,
+            direction,
+        )
+    assert min(shafts(drawing(level="ops", direction="LR").json)) > 2.0
+
+
+def test_no_number_between_two_arrows_is_struck_by_the_second() -> None:
+    """A double line is wide: it strikes what stands less than two points beside its middle."""
+    out = mt.tensor([[1.0, 2.0], [3.0, -1.0]], requires_grad=True) * 1.5
+    assert struck_labels(viz.draw((out * out).sum(), grads=True).json, inside=-2.0) == []
+
+
+def test_no_script_of_a_legend_touches_one_in_the_line_above() -> None:
+    assert touching_scripts(drawing(level="heads", dropout=0.0, bias=False).json) == []
+    of_one = viz.draw(
+        MultiHeadAttention(16, 2), mt.randn(2, 5, 16), mt.randn(2, 1, 16), grads=mt.ones(2, 5, 16)
+    )
+    assert sum("softmax of one number" in said for said in of_one.findings) == 4
+    assert touching_scripts(of_one.json) == []
 
 
 def test_the_legend_shows_a_constant_with_the_border_that_it_has() -> None:

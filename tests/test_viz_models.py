@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from check_layout import problems
-from crossings import on_frames
+from crossings import on_frames, together
 from test_viz_render import ROOT, load_tool
 
 import microtensor as mt
@@ -179,6 +179,13 @@ def test_one_name_means_one_tensor(norm: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_no_arrow_cuts_the_corner_of_a_module_that_it_passes(make: Any, depth: int) -> None:
     assert on_frames(viz.draw(*make(), depth=depth).json) == []
+
+
+def test_arrows_that_bring_two_tensors_into_a_layer_are_told_apart() -> None:
+    """Decoder layer: the queries come from the sublayer before, keys and values from the memory."""
+    made = DecoderLayer(16, 2, 32, dropout=0.0), mt.randn(2, 5, 16), mt.randn(2, 7, 16)
+    pairs = together(viz.draw(*made).json)
+    assert [(a["id"], b["id"]) for a, b in pairs if a["tail"] != b["tail"]] == []
 
 
 @pytest.mark.parametrize("level", ["equations", "ops", "tape"])

@@ -6,6 +6,7 @@ small sister for any tape: plain quoted labels, one line a node.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from microtensor.viz import symbols
@@ -37,6 +38,7 @@ class _Writer:
         self.picture, self.direction, self.theme, self.legend = picture, direction, theme, legend
         self.layout: Layout = plan(picture, variant)
         self.reverse = variant.reverse
+        self.between = Counter((arrow.tail, arrow.head) for arrow in picture.arrows)
 
     def lines(self) -> Iterator[str]:
         yield f'digraph "{self.picture.what}_{self.picture.level}" {{'
@@ -54,11 +56,12 @@ class _Writer:
         theme, (ranksep, nodesep), margin = self.theme, SPACING[self.direction], "0.08,0.035"
         labels = any(arrow.gradient for arrow in self.picture.arrows)
         if self.direction == "LR" and (labels or self.picture.level == "ops" or self.picture.code):
-            ranksep, margin = 0.12, "0.04,0.035"  # a long row, that must still be read on a slide
-        elif sum(c.index is not None for c in self.picture.clusters) > 2:
-            ranksep = 0.45  # the arrows of a parameter's box must part
+            # a long row, that must still be read on a slide
+            ranksep, margin = 0.12 if labels or self.picture.code else 0.18, "0.04,0.035"
         elif labels:  # they make room of their own between ranks
             ranksep = 0.20
+        if sum(c.index is not None for c in self.picture.clusters) > 1 + (self.direction != "LR"):
+            ranksep = 0.42  # the arrows of a parameter's box must part
         label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
         yield (
             f"  graph [rankdir={self.direction}, ranksep={ranksep:.2f}, nodesep={nodesep:.2f}, newrank=true, "
@@ -71,7 +74,7 @@ class _Writer:
         )
         yield (
             f'  edge [fontname="{FONT}", fontsize={SMALL}, fontcolor="{theme.second}", color="{theme.text}", '
-            f"penwidth=1.2, arrowsize=0.6];"
+            f"penwidth=1.2, arrowsize={0.5 if labels or self.direction == 'LR' else 0.6}];"  # leaves a shaft
         )
 
     # --- nodes ----------------------------------------------------------------------------------------------
@@ -211,10 +214,8 @@ class _Writer:
         """
         if cluster.module and self.direction != "LR":
             return 5 if cluster.outer else 20
-        masked = any(box.kind == "const" for box in cluster.boxes)
-        if masked or self.direction == "LR" or cluster.index is not None:
-            return 8
-        return 30 if self.picture.level == "equations" else 26
+        narrow = self.direction == "LR" or cluster.index or any(b.kind == "const" for b in cluster.boxes)
+        return 8 if narrow else 30 if self.picture.level == "equations" else 26
 
     # --- edges ----------------------------------------------------------------------------------------------
 
@@ -222,45 +223,46 @@ class _Writer:
         tail = arrow.tail
         # of cells below each other but the last an arrow would cross their box: none of them says its cell
         cells = tail.shape == "cells" and (self.direction == "LR" or not tail.stacked)
-        port = f":{arrow.port}".rstrip(":") + f":{PORT_SIDE[self.direction]}" if cells else ""
-        parts = [f'id="{arrow.id}"', *getattr(self, f"_{arrow.kind}")(arrow)]
+        port = f":{arrow.port}:{PORT_SIDE[self.direction]}" if cells and arrow.port else ""
+        parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
         parts += ["weight=10"] if arrow in self.layout.heavy else []
         parts += self.layout.extra.get(arrow, [])
         parts += [f"label=<{label}>"] if (label := self._arrow_label(arrow)) else []
         parts += [f"tooltip={symbols.quote(arrow.tooltip)}"]
         head = f"{arrow.head.name}:{arrow.head_port}:n" if arrow.head_port else arrow.head.name
+        if (tail.lane, arrow.head.lane) == ("V", "O") and tail.cluster is not arrow.head.cluster:
+            head += ":s" if self.direction == "LR" else ":e"  # straight through the frame's side
         return f"  {tail.name}{port} -> {head} [{', '.join(parts)}];"
 
-    def _fwd(self, arrow: Arrow) -> list[str]:
-        frame = arrow.head.cluster if arrow.tail.kind == "param" else None
-        end = arrow.head if frame is not None and frame.index else arrow.tail  # they cross: told by colour
-        colour = self.theme.kinds[end.kind].stroke
+    def _fwd(self, arrow: Arrow) -> str:
+        cross = arrow.tail.kind == "param" and arrow.head.cluster and arrow.head.cluster.index
+        colour = self.theme.kinds[(arrow.head if cross else arrow.tail).kind].stroke  # tells them apart
         if arrow.flows:  # one double line: an invisible second edge would eat the arrow at the tail
-            double = f'color="{colour}:{self.theme.gradient}"'
-            return ['class="fwd bwd"', double, "dir=both", "arrowtail=onormal"]
-        return ["class=fwd", f'color="{colour}"'] + ([] if arrow.differentiable else ["style=dashed"])
+            return f'class="fwd bwd", color="{colour}:{self.theme.gradient}", dir=both, arrowtail=onormal'
+        return f'class=fwd, color="{colour}"' + ("" if arrow.differentiable else ", style=dashed")
 
-    def _bwd(self, arrow: Arrow) -> list[str]:
-        colour = f'color="{self.theme.gradient}"'
-        return ["class=bwd", colour, "style=dashed", "dir=back", "arrowtail=onormal"]
+    def _bwd(self, arrow: Arrow) -> str:
+        return f'class=bwd, color="{self.theme.gradient}", style=dashed, dir=back, arrowtail=onormal'
 
-    def _saved(self, arrow: Arrow) -> list[str]:
-        return ["class=saved", f'color="{self.theme.second}"', "style=dotted", "dir=none", "weight=0"]
+    def _saved(self, arrow: Arrow) -> str:
+        return f'class=saved, color="{self.theme.second}", style=dotted, dir=none, weight=0'
 
     def _arrow_label(self, arrow: Arrow) -> str:
         shape = f" {arrow.label}" if arrow.label and self.direction != "LR" else ""
         norm = f'<FONT COLOR="{self.theme.gradient}"> {arrow.gradient}</FONT>' if arrow.gradient else ""
         if norm and self.direction == "LR":  # room below it, or the arrow strikes its digits
             return f'{_table(0)}<TR><TD>{norm}</TD></TR><TR><TD HEIGHT="8"></TD></TR></TABLE>'
-        return "<BR/>".join(part for part in (shape, norm) if part)
+        space = " " * (self.between[arrow.tail, arrow.head] > 1)  # or the arrow beside it strikes the digits
+        return "<BR/>".join(part + space for part in (shape, norm) if part)
 
     # --- legend ---------------------------------------------------------------------------------------------
 
     def _legend(self) -> str:
         swatches = f"{_table(2)}<TR>{''.join(self._swatches())}</TR></TABLE>"
-        rows = list(self._arrows_said())
-        rows += [self._font(line) for line in self.picture.captions]
-        cells = "".join(f'<TR><TD ALIGN="LEFT" COLSPAN="{SPARE + 1}">{row}</TD></TR>' for row in rows)
+        rows = [*self._arrows_said(), *map(self._font, self.picture.captions)]
+        look = f'ALIGN="LEFT" COLSPAN="{SPARE + 1}"'
+        tall = f'{look} VALIGN="BOTTOM" HEIGHT="14"'  # a superscript keeps off a subscript in the row above
+        cells = "".join(f"<TR><TD {tall if '<SUP>' in row else look}>{row}</TD></TR>" for row in rows)
         return f'{_table(1)}<TR><TD ALIGN="LEFT">{swatches}</TD>{"<TD></TD>" * SPARE}</TR>{cells}</TABLE>'
 
     def _font(self, text: str) -> str:
@@ -288,10 +290,9 @@ class _Writer:
         def said(arrow: str, text: str, colour: str = self.theme.text) -> str:
             return f'<FONT COLOR="{colour}" POINT-SIZE="10">{arrow}</FONT>{self._font(" " + text)}'
 
-        labels = self.direction != "LR" and any(a.label for a in self.picture.arrows)
-        label = ", label = shape" if labels else ""
-        share = ", norm of its share" if any(a.gradient for a in self.picture.arrows) else ""
         arrows, boxes, purple = self.picture.arrows, self.picture.order, self.theme.gradient
+        label = ", label = shape" if self.direction != "LR" and any(a.label for a in arrows) else ""
+        share = ", norm of its share" if any(a.gradient for a in arrows) else ""
         stops = any(arrow.kind == "fwd" and not arrow.differentiable for arrow in arrows)
         back = any(arrow.kind == "bwd" for arrow in arrows)
         views = any(box.shape == "view" for box in boxes)

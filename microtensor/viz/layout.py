@@ -159,7 +159,9 @@ def _lines(
     boxes = [next((a.tail for a in sources.get(b, []) if a.tail.shape == "cells"), None) for b in lanes]
     layout.row([box.name for box in boxes if box is not None])
     layout.row([box.name for box in lanes], None if around is None or around.column else lanes[-1])
-    if around is None or around.column:  # an edge to the middle would pull at the order of heads
+    labels = any(arrow.gradient for box in lanes for arrow in sources.get(box, []))
+    # an edge to the middle would pull at the order of heads, and in a module's frame labels need the room
+    if around is None or around.column or not (around.index or labels):
         _inputs_first(layout, lanes, boxes, sources)
     for before, box in zip([None, *spine], spine, strict=False):
         for arrow in sources.get(box, []):
@@ -185,10 +187,9 @@ def _inputs_first(
 def _fed(lanes: list[Box], sources: dict[Box, list[Arrow]]) -> dict[Box, int]:
     """Each input → the number of the lane in the middle of those that it feeds."""
     fed: dict[Box, list[int]] = {}
-    for i, lane in enumerate(lanes):
-        for arrow in sources.get(lane, []):
-            if arrow.tail.kind == "input":
-                fed.setdefault(arrow.tail, []).append(i)
+    for box, i in ((arrow.tail, i) for i, lane in enumerate(lanes) for arrow in sources.get(lane, [])):
+        if box.kind == "input":
+            fed.setdefault(box, []).append(i)
     return {box: places[len(places) // 2] for box, places in fed.items()}
 
 
