@@ -170,9 +170,13 @@ def test_themes_differ_in_colours_only() -> None:
     light, dark = (viz.beam_tree(TREE, NAMES, theme=theme).dot for theme in ("light", "dark"))
     assert light != dark
     assert re.sub(r"#[0-9A-F]{6}", "", light) == re.sub(r"#[0-9A-F]{6}", "", dark)
-    assert viz.beam_tree(TREE, NAMES, direction="TB").dot == viz.beam_tree(TREE, NAMES).dot.replace(
-        "=LR", "=TB"
-    )
+
+
+def test_a_tree_from_above_has_narrow_boxes_since_many_stand_side_by_side() -> None:
+    below, beside = (viz.beam_tree(TREE, NAMES, direction=direction) for direction in ("TB", "LR"))
+    assert below.dot == beside.dot.replace("=LR", "=TB").replace(", Σ", "<BR/>Σ")
+    wide = [{o["name"]: float(o["width"]) for o in d.json["objects"]} for d in (below, beside)]
+    assert all(wide[0][name] < wide[1][name] for name in ("n0", "n1", "n2", "n3", "n7"))
 
 
 def test_the_picture_says_what_was_found(tmp_path: Path) -> None:

@@ -114,14 +114,14 @@ class _Tree:
         yield "  edge [arrowsize=0.6];"
         yield f'  start [id="node-start", label="start", color="{stroke}", fillcolor="{fill}"];'
         for i in self.mine:
-            yield self._node(i, theme)
+            yield self._node(i, theme, ", " if direction == "LR" else "<BR/>")
             yield self._edge(i, theme)
         yield "}"
 
     def _kind(self, i: int) -> str:
         return "found" if i in self.winners else "kept" if self.nodes[i].kept else "pruned"
 
-    def _node(self, i: int, theme: style.Theme) -> str:
+    def _node(self, i: int, theme: style.Theme, between: str) -> str:
         node, kind = self.nodes[i], self._kind(i)
         stroke, fill = theme.kinds["Q" if kind == "found" else "O"]
         look = f'color="{stroke}", fillcolor="{fill}", penwidth={2 if kind == "found" else 1}'
@@ -129,7 +129,7 @@ class _Tree:
             look = f'color="{theme.rule}", fillcolor="{theme.paper}", style="rounded,filled,dashed"'
         colour = theme.second if kind == "pruned" else theme.text
         name = symbols.escape(self._name(i))
-        numbers = f"{_number(node.log_p)}, Σ {_number(node.log_prob)}"
+        numbers = f"{_number(node.log_p)}{between}Σ {_number(node.log_prob)}"
         text = [f"<B>{name}</B>" if kind == "found" else name, _small(numbers, theme)]
         if node.rank:
             text.append(_small(f"place {node.rank}: score {_number(node.score)}", theme))
