@@ -322,6 +322,12 @@ def at_an_end(made: Program) -> bool:
     return bool((x * (1 - x) < 1e-11).any())
 
 
+def of_a_zero_vector(made: Program) -> bool:
+    """Is one of the lengths 0, and becomes eps?"""
+    lengths = [np.linalg.norm(x.build(mt)[1].detach().numpy(), axis=made.options["dim"]) for x in made.args]
+    return any((length == 0).any() for length in lengths)
+
+
 def at_the_threshold(made: Program) -> bool:
     """Does the curve end exactly at some x?"""
     x = made.args[0].base * made.options.get("beta", 1)
@@ -399,6 +405,7 @@ MEANT: list[tuple[Any, ...]] = [
     ("(log_)?softmax", "result 0 is float32, torch has (int|uint|bool)", "look at dtypes", of_nothing),
     # where PyTorch's derivative at a vector or a target of zeros is NaN, and ours is not
     ("normalize|cosine_similarity", "derivative 2 .*torch has .*nan", "a zero vector"),
+    ("cosine_similarity", "derivative 2 by input", "cancel to 1e-7", of_a_zero_vector),
     ("kl_div", "derivative . by input 1 .*torch has .*nan", "by a target of 0 is finite"),
     ("binary_cross_entropy", "derivative 1 by input 1 .*torch has .*inf", "is as finite as its value"),
     ("binary_cross_entropy", "derivative 2 by input 0", "that of the limited first", at_an_end),
