@@ -324,8 +324,8 @@ def at_an_end(made: Program) -> bool:
 
 def of_a_zero_vector(made: Program) -> bool:
     """Is one of the lengths 0, and becomes eps?"""
-    lengths = [np.linalg.norm(x.build(mt)[1].detach().numpy(), axis=made.options["dim"]) for x in made.args]
-    return any((length == 0).any() for length in lengths)
+    vectors = np.broadcast_arrays(*(x.build(mt)[1].detach().numpy() for x in made.args))
+    return any((np.linalg.norm(x, axis=made.options["dim"]) == 0).any() for x in vectors)
 
 
 def at_the_threshold(made: Program) -> bool:
