@@ -16,7 +16,7 @@ __all__ += ["mark_all_changed", "mark_changed", "users", "warn"]
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 clock = itertools.count()  # numbers all that happens, in its order
 last_change = [-1]  # when anything was last changed in place: what was made later is as it was
-last_walk: list[Any] = [-1, None, None]  # when the last backward ended, where called, its newest root
+last_walk: list[Any] = [-1, None, -1]  # when the last backward ended, where called, its newest root
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 

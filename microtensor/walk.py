@@ -105,7 +105,7 @@ def walk(
     arrivals = _Arrivals((node, g) for node, g in roots if near is None or node in near)
     heap, add, watch, free = arrivals.heap, arrivals.add, mode.watch, not (retain_graph or create_graph)
     found: dict[Any, list[Any]] = {}
-    by, newest, tensor = (who, caller(3)), -heap[0][0] if heap else None, engine.Tensor
+    by, newest, tensor = (who, caller(3)), -heap[0][0] if heap else -1, engine.Tensor
     pop = heappop if mode.complete is None else arrivals.telling_pop(found, retained)
     gradients_of, recording, mode.grad = mode.vjp or _gradients_of, mode.grad, create_graph
     try:

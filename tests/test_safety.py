@@ -908,6 +908,16 @@ def test_steps_of_two_losses_come_after_both_and_another_loss_comes_after_a_step
         other.backward()
 
 
+def test_a_backward_of_a_leaf_alone_is_no_loss_that_a_forward_is_shared_with():
+    w, other = leaf(1.0), leaf(1.0)
+    y = w * w
+    other.backward()
+    with mt.no_grad():
+        w.mul_(2.0)
+    with pytest.raises(RuntimeError, match=r"by mul_ .*; run the forward again after each mul_, or"):
+        y.backward()
+
+
 def test_what_one_step_hands_to_the_next_is_named_as_a_cure():
     w = mt.ones(1, requires_grad=True)
     hidden = w.tanh()
