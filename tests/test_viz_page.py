@@ -664,6 +664,7 @@ def test_a_step_shows_what_arrives_and_where(browser: Browser, size: tuple[int, 
 def test_escape_and_a_click_beside_the_nodes_let_go_of_one_and_keep_the_step(browser: Browser) -> None:
     browser.open("layer")
     browser.js("take(3)")
+    browser.settle()  # the page scrolls to the step, and a click would miss a node that moves
     for let_go in ("escape", "beside"):
         browser.point("node-X", click=True)
         browser.point("cluster_attention")
