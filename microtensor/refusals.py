@@ -85,12 +85,9 @@ def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any])
     if version in leaves or who.endswith((".step", ".data = …")):  # what trains shall change in place
         again = f"run the forward again after each {who}"
         newest = max(getattr(node, "index", 0) for node, _ in roots)
-        if entry.index > last_walk[0]:  # unless the step took the gradients of another backward()
-            return (
-                (again, DETACH, LATE)
-                if who.endswith(".step") and last_walk[1] != caller()
-                else (LATE, again, DETACH)
-            )
+        # a step may have taken the gradients of another backward()
+        if entry.index > last_walk[0] and (not who.endswith(".step") or last_walk[1] == caller()):
+            return LATE, again, DETACH
         if last_walk[2] != newest < last_change[0]:  # it stands between two losses, of one forward or of two
             both = "make the change after both backward(), where it uses the gradients of both losses"
             return (again, both, DETACH) if entry.index > last_walk[2] else (both, again, DETACH)

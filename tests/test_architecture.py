@@ -233,10 +233,10 @@ ROOMS = {
     # engine, walk, tensor, what makes and lists tensors; 47 lines of it are speed (operators, a late import),
     # 8 the arguments of autograd.grad that PyTorch's programs pass
     "": 2059,
-    # what errors advise: out of walk.py (81, with whether two losses share a forward), and of three places
+    # what errors advise: out of walk.py (78, with whether two losses share a forward), and of three places
     # that said "do not broadcast" (62)
     "misfit.py": 62,
-    "refusals.py": 81,
+    "refusals.py": 78,
     "annotations.py": 56,  # arguments held to their annotations, for all rooms; these lines were nn's
     "data": 783,  # small tasks 110, texts 23
     "drills": 251,  # about 25 bugs, which are data
