@@ -13,7 +13,7 @@ from numpy import ndarray
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
 from microtensor.missing import MissingNameError
-from microtensor.place import clock, last_walk, line_of, mark_changed, warn
+from microtensor.place import clock, last_step, last_walk, line_of, mark_changed, warn
 from microtensor.walk import walk
 
 __all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
@@ -37,21 +37,20 @@ def backward(
     Warns: once, if gradients are added up while their leaves are changed twice: a forgotten zero_grad().
     Source: PyTorch's autograd.backward.
     """
-    wanted = None if inputs is None else _wanted("backward", inputs)
+    nodes = None if inputs is None else {engine.node_of(x): x for x in _wanted("backward", inputs)}
     roots = _roots("backward", tensors, grad_tensors, create_graph)
-    nodes = None if wanted is None else {engine.node_of(x): x for x in wanted}
     found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
     leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
     stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours)]
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     if stale:
         _, place, who, walked = stale[0].version
-        cures = ["optimizer.zero_grad() or model.zero_grad()", "p.grad = None for each"]
+        cures = ["optimizer.zero_grad() (model.zero_grad() if all are its own)", "p.grad = None for each"]
         cures.sort(reverse=not who.endswith(".step"))
         uses = f"whose gradients {who} at {line_of(place)} uses (the last is at {line_of(walked)})"
-        warn(f"backward: .grad of {len(stale)} leaves, the first of shape {stale[0].shape}, adds up the "
-             f"gradients of three steps; set it to zero once a step, before the first backward() {uses}: "
-             f"{', or '.join(cures)}")  # fmt: skip
+        warn(f"backward: .grad adds up the gradients of three steps, in {len(stale)} of {len(leaves)} "
+             f"leaves, the first of shape {stale[0].shape}; set it to zero once a step, before the first "
+             f"backward() {uses}: {', or '.join(cures)}")  # fmt: skip
 
 
 def grad(
@@ -100,8 +99,7 @@ def grad(
 
 def _several(who: str, what: str, given: Any) -> list[Any]:
     """The tensors, one or several; a view learns what happened to its base."""
-    alone = isinstance(given, engine.Tensor) or not isinstance(given, Iterable)
-    several = [given] if alone else list(given)
+    several = [given] if isinstance(given, engine.Tensor) or not isinstance(given, Iterable) else list(given)
     for x in several:
         if not isinstance(x, engine.Tensor):
             raise TypeError(f"{who}: {what} holds {type(x).__name__}; give a tensor, or several in a list")
@@ -179,22 +177,27 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
 
 
 def _accumulate(leaf: Any, g: Any, ours: bool) -> bool:
-    """leaf.grad += g. True if that makes it a sum over two changes of the leaf: was zero_grad() forgotten?"""
-    total, updates, grown = leaf._grad, 0, False
+    """leaf.grad += g. True if that makes it a sum over two changes of the leaf: was zero_grad() forgotten?
+
+    The step that used gradients of before for other leaves is noted, if any: it has this leaf's step ask.
+    """
+    total, updates, grown, step = leaf._grad, 0, False, None
     if total is None:
         leaf._grad = total = _owned(g, ours)
     elif isinstance(g, engine.Tensor):  # create_graph: it is part of a graph, never changed in place
         leaf._grad = total = total + g
     elif total.grad_fn is None and total.array.flags.writeable:
-        at, updates = getattr(total, "summed", (leaf.version[0], 0))
-        if at != leaf.version[0]:  # the leaf has other values than at the last backward
+        at, updates, root, step = getattr(total, "summed", (leaf.version[0], 0, None, None))
+        changed = at != leaf.version[0]  # the leaf has other values than at the last backward
+        if changed or root == last_step[0]:
             grown = total.array.any()  # no: somebody has set it to zero, in whatever way
-            updates = updates + 1 if grown else 0
+            updates = updates + changed if grown else 0
+            step = (step or (None if changed else (*last_step,))) if grown else None
         total.array += g
-        mark_changed(total.version, "backward")
+        mark_changed("backward", total.version)
     else:
         leaf._grad = total = engine.make(total.array + g, None, None)
-    total.summed = leaf.version[0], updates
+    total.summed = leaf.version[0], updates, last_walk[2], step
     return grown and updates == 2
 
 

@@ -73,8 +73,9 @@ def _cut(want: Shape, shape: Shape) -> Iterator[tuple[str, Shape]]:
 
 
 def _turned(want: Shape, shape: Shape) -> Iterator[tuple[str, Shape]]:
+    """A mask of queries in place of keys; turned here, it would take what it was combined with along."""
     if len(shape) >= 2:
-        yield ".mT", (*shape[:-2], shape[-1], shape[-2])
+        yield ".mT, where it is made,", (*shape[:-2], shape[-1], shape[-2])
 
 
 def no_product(a: Any, b: Any) -> ValueError:
@@ -84,9 +85,10 @@ def no_product(a: Any, b: Any) -> ValueError:
     if K == L:
         leading = f"{a.shape[:-2]} and {b.shape[:-2]}"
         rule = f"axes {leading} before the last two must be equal or 1, from the right"
+        cure = "; look where these were split, turned or joined: by view(), transpose(), cat()"
     ways = {".mT": b.mT, ".mT instead of .T": b.T.mT, ".transpose(-3, -2)": b.swapaxes(-min(b.ndim, 3), -2)}
-    for how, c in ways.items():
+    for how, c in reversed(ways.items()):
         leads = a.shape[-3::-1][: c.ndim - 2] == c.shape[-3::-1][: a.ndim - 2]
         if leads and c.shape[-2] == K:
-            cure = cure or f", as {c.shape} of the second's {how} would"
+            cure = f", as {c.shape} of the second's {how} would"
     return ValueError(f"matmul: shapes {a.shape} and {b.shape} do not fit; {rule}{cure}")

@@ -152,7 +152,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         if self._requires_grad and not dtypes.floating(value.dtype):
             raise TypeError(f"data: {value.dtype} for a tensor that requires a gradient; use .float()")
         self.array, self.base = value.array, None
-        mark_changed(self.version, "x.data = …")  # for what was recorded, and
+        mark_changed("x.data = …", self.version)  # for what was recorded, and
         self.version = [*self.version]  # another counter from now on: who shares memory shares the counter
 
     # --- out of the tape ------------------------------------------------------------------------------------

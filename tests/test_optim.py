@@ -308,7 +308,9 @@ UPDATES = {"SGD": lambda: _stepping(optim.SGD), "AdamW": lambda: _stepping(optim
 @pytest.mark.parametrize("update", UPDATES)
 def test_a_forgotten_zero_grad_is_said_once_at_the_line_of_the_backward(update):
     w = leaf([1.0, 2.0])
-    with pytest.warns(UserWarning, match=r"^backward: .grad of 1 leaves, .*zero_grad") as said:
+    with pytest.warns(
+        UserWarning, match=r"^backward: .grad adds up .* in 1 of 1 leaves, .*zero_grad"
+    ) as said:
         _descend(w, UPDATES[update](), lambda w: None)
     assert len(said) == 1
     assert said[0].filename == __file__

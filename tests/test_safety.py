@@ -745,11 +745,54 @@ def test_gradients_added_up_are_told_the_change_before_which_they_are_to_be_zero
 
     step(), step()
     line = step.__code__.co_firstlineno + {"SGD.step": 4, "sub_": 6, "x.data = …": 8}[by]
-    cure = r"optimizer\.zero_grad\(\) or model" if by == "SGD.step" else r"p\.grad = None for each, or"
+    cure = r"optimizer\.zero_grad\(\) \(model" if by == "SGD.step" else r"p\.grad = None for each, or"
     at = step.__code__.co_firstlineno + 1
     said = rf"whose gradients {by} at .*_safety\.py:{line} uses \(the last is at .*_safety\.py:{at}\): {cure}"
     with pytest.warns(UserWarning, match=said):
         step()
+
+
+def _generator_and_discriminator():
+    G, D = nn.Linear(2, 3), nn.Linear(3, 1)
+    opt_g, opt_d = (mt.optim.SGD(m.parameters(), lr=0.1) for m in (G, D))
+    return G, D, opt_g, opt_d
+
+
+def test_a_step_says_that_its_gradients_hold_those_which_a_step_of_other_leaves_has_used():
+    G, D, opt_g, opt_d = _generator_and_discriminator()
+    D(G(mt.ones(4, 2))).mean().backward()
+    opt_g.step()
+    D(mt.ones(4, 3)).mean().backward()
+    code = test_a_step_says_that_its_gradients_hold_those_which_a_step_of_other_leaves_has_used.__code__
+    at = code.co_firstlineno + 2
+    said = (
+        rf"^SGD\.step: a \.grad still holds gradients of the backward\(\) at .*_safety\.py:{at}, which "
+        rf"SGD\.step at .*_safety\.py:{at + 1} has used for other parameters; call zero_grad\(\) after that"
+    )
+    with pytest.warns(UserWarning, match=said):
+        opt_d.step()
+
+
+@pytest.mark.parametrize("kind", ["zero before", "zero in place", "zero by hand", "shared", "garbage"])
+def test_gradients_that_are_meant_to_be_added_up_or_were_set_to_zero_raise_no_warning(kind):
+    G, D, opt_g, opt_d = _generator_and_discriminator()
+    for _ in range(4):
+        for _ in range(3):
+            D(G(mt.ones(4, 2))).mean().backward()
+            if kind != "shared":  # one loss, two optimizers; otherwise D's gradients are of no use
+                opt_g.step()
+                opt_g.zero_grad()
+        if kind == "zero by hand":
+            for p in D.parameters():
+                p.grad.zero_()
+        elif kind != "shared":
+            opt_d.zero_grad(set_to_none=kind != "zero in place")
+        if kind != "garbage":
+            D(mt.ones(4, 3)).mean().backward()
+            opt_g.step()
+            opt_d.step()
+            opt_g.zero_grad()
+            opt_d.zero_grad()
 
 
 @pytest.mark.parametrize("by", ["SGD.step", "sub_"])
@@ -781,14 +824,17 @@ def test_a_loss_added_to_older_ones_is_told_from_a_second_backward_and_from_a_pa
     added = r"at .*; call it on the new loss alone, not on the sum at .*\.py:\d+; add up loss\.item\(\)$"
     again = r"backward, at .*:\d+; call it once, on the sum of losses; or detach"
     for loss, said in [
-        (older + (w**3).mean(), added),
-        (((w**3).mean() + older) / 2, added),
-        (both, r"give that create_graph=True if .*; or call it once: leave out one of the two; or run"),
-        (shared + (trunk**4).sum(), again),  # on the new loss alone it would fail
-        ((part**3).sum() + w.exp().sum(), again),
+        (lambda: older + (w**3).mean(), added),
+        (lambda: ((w**3).mean() + older) / 2, added),
+        (
+            lambda: both,
+            r"give that create_graph=True if .*; or call it once: leave out one of the two; or run",
+        ),
+        (lambda: shared + (trunk**4).sum(), again),  # on the new loss alone it would fail
+        (lambda: (part**3).sum() + w.exp().sum(), again),
     ]:
         with pytest.raises(RuntimeError, match=said):
-            loss.backward()
+            loss().backward()
 
 
 def _hidden(net, losses):
@@ -824,16 +870,58 @@ def _two_of_one_line(net, losses):
     yield from [a.square().mean(), (a * b).mean()]
 
 
+def _prototypes(net, losses):
+    """One forward for all steps, by the line that is each step's own: detach() would lose its gradient."""
+
+    def encoded(x):
+        return net(x).tanh()
+
+    prototypes = encoded(mt.ones(5, 2, 3)).mean(1)
+    while True:
+        yield (encoded(mt.ones(5, 3)) - prototypes).square().mean()
+
+
+def _scale(net, losses):
+    """A running mean of the losses, which no backward saw before the next step uses it."""
+    mean = None
+    while True:
+        loss = net(mt.ones(2, 3)).square().mean()
+        scaled = loss / (loss.item() if mean is None else mean)
+        mean = 0.5 * loss + 0.5 * loss.item()
+        yield scaled
+
+
+def _prototypes(net, losses):
+    """One forward for all steps, by the line that is each step's own: detach() would lose its gradient."""
+
+    def encoded(x):
+        return net(x).tanh()
+
+    prototypes = encoded(mt.ones(5, 2, 3)).mean(1)
+    while True:
+        yield (encoded(mt.ones(5, 3)) - prototypes).square().mean()
+
+
+def _scale(net, losses):
+    """A running mean of the losses, which no backward saw before the next step uses it."""
+    mean = None
+    while True:
+        loss = net(mt.ones(2, 3)).square().mean()
+        scaled = loss / (loss.item() if mean is None else mean)
+        mean = 0.5 * loss + 0.5 * loss.item()
+        yield scaled
+
+
 def _outside(net, losses):
     loss = net(mt.ones(2, 3)).square().mean()
     yield from [loss, loss]
 
 
 HANDED, ONCE = (
-    r"detach\(\) what one step hands to the next, as this result",
+    r"detach\(\) what one step hands to the next, as the result of \w+ at .*:\d+",
     "call it once, on the sum of losses",
 )
-ANEW = "make it anew before each, inside of the loop"
+ANEW = r"make the result of \w+ at .*:\d+ anew before each, inside of the loop"
 APART = r"detach\(\) what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
 FORWARD = "run the forward again before each"
@@ -842,9 +930,13 @@ FORWARD = "run the forward again before each"
 @pytest.mark.parametrize(
     ("losses", "one_line", "step", "first"),
     [
-        *((losses, one_line, True, HANDED) for losses in (_hidden, _mean, _all) for one_line in (0, 1)),
+        *(
+            (losses, one_line, True, HANDED)
+            for losses in (_hidden, _mean, _all, _scale)
+            for one_line in (0, 1)
+        ),
         *((losses, False, False, ONCE) for losses in (_part_in_common, _two_of_one_line)),
-        *((losses, True, True, ANEW) for losses in (_part_in_common, _two_of_one_line)),
+        *((losses, True, True, ANEW) for losses in (_part_in_common, _two_of_one_line, _prototypes)),
         (_part_in_common, False, True, APART),
         (_outside, False, False, PENALTY),
         (_outside, False, True, FORWARD),
@@ -897,7 +989,7 @@ def test_steps_of_two_losses_come_after_both_and_another_loss_comes_after_a_step
     one.backward()
     optimizer.step()
     with pytest.raises(
-        RuntimeError, match=r"by SGD.step .*; run the forward again .* or make .* of both losses"
+        RuntimeError, match=r"by SGD.step .*; run the forward again .* or make .*, if it is .* of both losses"
     ):
         other.backward()
     net.zero_grad()
@@ -1081,11 +1173,11 @@ def test_not_of_a_mask_and_numbers_as_an_index_are_told_their_boolean():
         ),
         (
             lambda q: q @ q.mT[:, :3],
-            r"axes \(2, 4\) and \(2, 3\) before the last two must be .* from the right",
+            r"axes \(2, 4\) and \(2, 3\) before the last two must be .*; look where these were split, .*",
         ),
         (
             lambda q: q.long() @ q.long().mT[:, :3],
-            r"axes \(2, 4\) and \(2, 3\) before the last two must be .* from the right",
+            r"axes \(2, 4\) and \(2, 3\) before the last two must be .*; look where these were split, .*",
         ),
         (lambda q: q @ q.transpose(1, 2), r"second last of the second \(4\)"),  # nothing turned would fit
         (lambda q: mt.bmm(q[0], q[0]), r"^bmm: .* as \(4, 16, 10\) of the second's \.mT would"),
@@ -1132,7 +1224,7 @@ FITS = {  # what stands at the end of the rule
                      "(8, 1, 6, 1) of the second's [:, :, :, None]"),
     "a causal mask": ((4, 2, 7, 7), (16, 16), "as (7, 7) of the second's [:7, :7]"),
     "positions": ((4, 7, 16), (16, 16), "as (7, 16) of the second's [:7]"),
-    "transposed": ((3, 4), (4, 3), "as (3, 4) of the second's .mT"),
+    "transposed": ((3, 4), (4, 3), "as (3, 4) of the second's .mT, where it is made,"),
     "the first": ((8,), (8, 5), "as (8, 1) of the first's [:, None]"),
 }  # fmt: skip
 
@@ -1144,7 +1236,7 @@ def test_shapes_that_do_not_broadcast_are_told_what_would(case):
         mt.zeros(*a) + mt.zeros(*b)
     which, how = re.search(r"the (first|second)'s (\S[^()]*?)(?: or |$)", cure).groups()
     x, y = mt.zeros(*a), mt.zeros(*b)
-    changed = eval(("x" if which == "first" else "y") + how)
+    changed = eval(("x" if which == "first" else "y") + how.removesuffix(", where it is made,"))
     assert (changed + (y if which == "first" else x)).shape == max(a, b, key=len)
 
 

@@ -73,7 +73,7 @@ class InPlace:
             else:
                 self._record_view(who, root, result)
         np.copyto(self.array, dtypes.cast(result.array, self.dtype))
-        mark_changed(self.version, who if root is self else f"{who} of a view of shape {self.shape}")
+        mark_changed(who if root is self else f"{who} of a view of shape {self.shape}", self.version)
         return self
 
     def _root_to_change(self: Any, who: str) -> Any:
@@ -146,7 +146,7 @@ class InPlace:
         if mode.grad and (root._requires_grad or value.requires_grad):
             return self._change(who, lambda x: ops.setitem(x, value, index=index), value)
         ops.assign(self.array, index, value.array, who)
-        mark_changed(self.version, who)
+        mark_changed(who, self.version)
         return self
 
     abs_, neg_, exp_, log_, sqrt_, rsqrt_ = _in_place("abs neg exp log sqrt rsqrt")

@@ -25,7 +25,7 @@ def _write(tensor: Tensor, values: Array) -> Tensor:
     if not tensor.array.flags.writeable:
         raise RuntimeError(f"init: a tensor of shape {tensor.shape} shares read-only memory; give a clone()")
     tensor.array[...] = dtypes.cast(values, tensor.dtype)
-    mark_changed(tensor.version, "nn.init")
+    mark_changed("nn.init", tensor.version)
     return tensor
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from microtensor import cat, engine, kernels
 from microtensor.methods.calling import by_its_name
 from microtensor.nn.checks import check_number, check_tensors
-from microtensor.place import mark_all_changed
+from microtensor.place import mark_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
@@ -63,7 +63,7 @@ def clip_grad_norm_(
             raise RuntimeError(f"clip_grad_norm_: the norm is {norm}; look for the first NaN or inf")
     elif norm > most:
         kernels.scale([g.array for g in gradients], most / (norm + 1e-6))
-        mark_all_changed((g.version for g in gradients), "clip_grad_norm_")
+        mark_changed("clip_grad_norm_", *(g.version for g in gradients))
     dtype = gradients[0].dtype if gradients else np.float32
     return engine.make(np.asarray(norm, dtype), None, None)  # type: ignore[no-any-return]
 
@@ -78,7 +78,7 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     gradients, most = _gradients("clip_grad_value_", parameters, "clip_value", clip_value)
     for g in gradients:
         np.clip(g.array, -most, most, out=g.array)
-    mark_all_changed((g.version for g in gradients), "clip_grad_value_")
+    mark_changed("clip_grad_value_", *(g.version for g in gradients))
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

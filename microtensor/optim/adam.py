@@ -10,7 +10,6 @@ import numpy as np
 from microtensor import kernels
 from microtensor.engine import Array
 from microtensor.optim.optimizer import Optimizer, Pending, check_switches, refuse
-from microtensor.place import mark_all_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["Adam", "AdamW"]
@@ -112,7 +111,6 @@ class Adam(Optimizer):
         for state, step in counts:
             state["step"] = step
         self.state.update(fresh)
-        mark_all_changed((p.version for p, _, _, _ in pending), f"{self._name}.step")
         return True
 
 

@@ -17,7 +17,7 @@ from microtensor import engine
 from microtensor.engine import Array
 from microtensor.methods.arguments import as_number
 from microtensor.mode import enable_grad, no_grad
-from microtensor.place import mark_changed
+from microtensor.place import line_of, mark_changed, warn
 from microtensor.tensor import Tensor
 
 __all__ = ["Optimizer"]
@@ -132,6 +132,8 @@ class Optimizer:
 
         Where none has one (a forgotten backward()) nothing moves and nothing is said, as in PyTorch.
 
+        Warns: if a gradient still holds what another optimiser's step has used, as a discriminator's holds
+        its generator's.
         closure: computes the gradients again and returns the loss, which step then returns.
         Raises: ValueError if a gradient has not its parameter's shape and dtype, ValueError or TypeError for
         an option that has become impossible, such as an lr of NaN; nothing being changed.
@@ -141,20 +143,29 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         pending: list[Pending] = []
+        used = None
         for group in self.param_groups:
             self._check_options(options := {**group})  # a schedule or a user may have set them since
             for p in group["params"]:
                 grad = p.grad
                 if grad is not None:
                     pending.append((p, p.array, grad.array, options))
-        if not self._update_together(pending):
+                    used = used or getattr(grad, "summed", (None,))[-1]
+        if used:
+            _, place, who, walked = used
+            warn(f"{self._name}.step: a .grad still holds gradients of the backward() at {line_of(walked)}, "
+                 f"which {who} at {line_of(place)} has used for other parameters; call zero_grad() after "
+                 f"that, before the backward() that is for this step")  # fmt: skip
+        if self._update_together(pending):
+            mark_changed(f"{self._name}.step", *(p.version for p, _, _, _ in pending))
+        else:
             for p, _, g, _ in pending:  # all before any: a refusal leaves every parameter as it was
                 self._check_slots(p, self.state.get(p, {}))
                 self._check_gradient(p, g)
             for p, array, g, options in pending:
                 with np.errstate(all="ignore"):  # what is too large becomes inf, as everywhere
                     self._update(array, g, self.state[p], options)
-                mark_changed(p.version, f"{self._name}.step")
+                mark_changed(f"{self._name}.step", p.version)
         return loss
 
     def _update_together(self, pending: list[Pending]) -> bool:

@@ -10,7 +10,6 @@ import numpy as np
 from microtensor import kernels
 from microtensor.engine import Array
 from microtensor.optim.optimizer import Optimizer, Pending, check_switches, refuse
-from microtensor.place import mark_all_changed
 from microtensor.tensor import Tensor
 
 __all__ = ["SGD"]
@@ -104,7 +103,6 @@ class SGD(Optimizer):
             return False
         for p, b in fresh.items():
             self.state[p]["momentum_buffer"] = b
-        mark_all_changed((p.version for p, _, _, _ in pending), f"{self._name}.step")
         return True
 
 

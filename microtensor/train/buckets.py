@@ -153,5 +153,5 @@ class _Bucket:
             if p.grad is None:
                 p.grad = as_tensor(np.empty_like(piece))
             np.multiply(piece, scale, out=p.grad.array)
-            mark_changed(p.grad.version, "Trainer")
+            mark_changed("Trainer", p.grad.version)
         self.missing = set(range(len(self.parameters)))
