@@ -1155,6 +1155,22 @@ def test_not_of_a_mask_and_numbers_as_an_index_are_told_their_boolean():
             x()
 
 
+@pytest.mark.parametrize("pick", [lambda x, m: x[m], lambda x, m: x.__setitem__(m, 0.0)])
+def test_an_index_of_zeros_and_ones_laid_over_the_tensor_is_told_from_a_mask(pick):
+    mask = mt.tensor([[0, 1], [1, 1], [1, 0]])
+    said = (
+        r"^index: int64 zeros and ones \(3, 2\) on a tensor \(3, 2, 4\) pick its rows .*; use mask\.bool\(\)"
+    )
+    with pytest.warns(UserWarning, match=said):
+        pick(mt.zeros(3, 2, 4), mask)
+    pick(mt.zeros(3, 2, 4), mask.bool())
+    pick(mt.zeros(2, 2, 4), mask[:2])  # two rows there are
+    pick(mt.zeros(3, 5), mask)  # a table, and its indices
+    pick(mt.zeros(3), mask[:, 0])  # as a beam that is sorted
+    pick(mt.zeros(3, 2), mask + 1)
+    pick(mt.zeros(0, 2), mask[:0])
+
+
 @pytest.mark.parametrize(
     ("product", "said"),
     [

@@ -18,7 +18,7 @@ from microtensor.methods.arguments import (
     as_tensors,
 )
 from microtensor.methods.calling import by_any_spelling
-from microtensor.methods.masks import as_mask
+from microtensor.methods.masks import as_mask, look_for_mask
 from microtensor.misfit import broadcast
 
 if TYPE_CHECKING:
@@ -33,12 +33,14 @@ class Indexing:
 
     def __getitem__(self: Any, index: Any) -> Tensor:
         y: Tensor = self
-        for step in _steps(as_index(index)):
+        look_for_mask(self.array.shape, index := as_index(index))
+        for step in _steps(index):
             y = ops.getitem(y, index=step)
         return y
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
-        *views, last = _steps(as_index(index))
+        look_for_mask(self.array.shape, index := as_index(index))
+        *views, last = _steps(index)
         y: Any = self
         for step in views:
             y = ops.getitem(y, index=step)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from microtensor import engine
+from microtensor.place import warn
 
-__all__ = ["as_mask", "how_boolean"]
+__all__ = ["as_mask", "how_boolean", "look_for_mask"]
 
 
 def as_mask(who: str, mask: Any) -> Any:
@@ -24,6 +25,14 @@ def as_mask(who: str, mask: Any) -> Any:
     if mask.dtype.kind == "f" and np.isneginf(mask.array).any():
         cure = "add a mask of 0 and −inf to the scores: scores + mask"
     raise TypeError(f"{who}: the mask is {mask.dtype}, and must say True where something happens; {cure}")
+
+
+def look_for_mask(shape: tuple[int, ...], index: Any) -> None:
+    """Warns of zeros and ones laid over the axes that they index: rows 0 and 1, again and again."""
+    ints = isinstance(index, np.ndarray) and index.dtype.kind in "iu" and index.ndim > 1 and index.size
+    if ints and index.shape == shape[: index.ndim] and shape[0] > 2 and (index.min(), index.max()) == (0, 1):
+        warn(f"index: {index.dtype} zeros and ones {index.shape} on a tensor {shape} pick its rows 0 and 1; "
+             f"use mask.bool() for what lies under the ones")  # fmt: skip
 
 
 def how_boolean(mask: Any, cure: str) -> str:
