@@ -111,8 +111,8 @@ class Painter:
         return name if count == 1 else self.unique(f"{name}-{count}")
 
     def bare(self, name: str) -> str:
-        """A name that DOT takes without quotes."""
-        return re.sub(r"\W", "_", self.unique(re.sub(r"\W", "_", symbols.safe(name))), flags=re.ASCII)
+        """A name that DOT takes without quotes: the first letter of a list's part would be a digit."""
+        return self.unique(re.sub(r"\W|^(?=\d)", "_", symbols.safe(name))).replace("-", "_")
 
     # --- boxes ----------------------------------------------------------------------------------------------
 
