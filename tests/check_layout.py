@@ -165,11 +165,11 @@ def _flow(layout: Layout) -> Iterator[str]:
 
 
 def _lanes(layout: Layout) -> Iterator[str]:
-    for head in _heads(layout):
-        ids = [f"node-lin{lane}{head}" for lane in "QKV"]
+    for id in filter(re.compile(r"node-(\S+\.)?linQ\d*").fullmatch, layout.ids):  # of each layer and head
+        ids = [f"lin{lane}".join(id.rsplit("linQ", 1)) for lane in "QKV"]
         places = [layout.at(layout.ids[i])[0] for i in ids if i in layout.ids]
         if places != sorted(places):
-            yield f"Q, K, V are not in reading order {head}"
+            yield f"Q, K, V are not in reading order: {id}"
     heads = [layout.at(layout.ids[f"node-scores{head}"])[0] for head in _heads(layout)[1:]]
     if heads != sorted(heads):
         yield "heads are not in reading order"

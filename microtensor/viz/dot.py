@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from microtensor.viz import symbols
 from microtensor.viz.layout import Layout, Variant, plan
 from microtensor.viz.picture import Arrow, Box, Cell, Cluster, Picture, in_lines, length, side_by_side
-from microtensor.viz.style import BIG, CLUSTER, FONT, LEGEND, LIGHT, SHAPES, SMALL, Theme
+from microtensor.viz.style import BIG, CLUSTER, FONT, LEGEND, SHAPES, SMALL, Theme
 from microtensor.viz.trace import Graph
 
 __all__ = ["simple", "write"]
@@ -24,9 +24,7 @@ PORT_SIDE = {"TB": "s", "BT": "n", "LR": "e"}
 SPACING = {"TB": (0.30, 0.22), "BT": (0.30, 0.22), "LR": (0.24, 0.13)}  # ranksep, nodesep
 
 
-def write(
-    picture: Picture, *, direction: str = "TB", theme: Theme = LIGHT, legend: bool = True, variant: Variant
-) -> str:
+def write(picture: Picture, direction: str, theme: Theme, legend: bool, variant: Variant) -> str:
     """The picture as DOT."""
     return "\n".join(_Writer(picture, direction, theme, legend, variant).lines()) + "\n"
 
@@ -62,10 +60,13 @@ class _Writer:
             ranksep = 0.20
         if sum(c.index is not None for c in self.picture.clusters) > 1 + (self.direction != "LR"):
             ranksep = 0.42  # the arrows of a parameter's box must part
+        # several layers: a second look for crossings would forget the order of lanes in a module's frame
+        layers = {b.block for b in self.picture.order if b.lane == "Q" and self.picture.level == "equations"}
+        order = ", remincross=false" if len(layers) > 1 else ""
         label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
         yield (
             f"  graph [rankdir={self.direction}, ranksep={ranksep:.2f}, nodesep={nodesep:.2f}, newrank=true, "
-            f'compound=true, splines=true, pad=0.12, bgcolor="{theme.paper}", fontname="{FONT}", '
+            f'compound=true, splines=true{order}, pad=0.12, bgcolor="{theme.paper}", fontname="{FONT}", '
             f'fontsize={CLUSTER}, fontcolor="{theme.second}"{label}];'
         )
         yield (

@@ -35,9 +35,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "direction": ("TB", "BT", "LR"),
     "shapes": ("symbolic", "numeric", "both", None),
     "theme": ("auto", "light", "dark"),
-    "legend": (True, False),
-    "values": (True, False),
-    "cost": (True, False),
+    **dict.fromkeys(("legend", "values", "cost"), (True, False)),
 }
 
 OPTIONS = ", ".join([*CHOICES, "names", "grads", "depth", "max_nodes"])
@@ -120,8 +118,9 @@ class Drawing:
             if len(self.texts) > 1 and not in_order(layout):
                 continue
             tried = [(struck(layout), text, layout)]
-            while (hit := tried[-1][0]) and len(tried) < 5:
-                layout = json.loads(self._render("json", text := turned(text, hit)))
+            while (hit := tried[-1][0]) and len(tried) < 8:
+                text = turned(text, hit, in_two=len(tried) > 3)
+                layout = json.loads(self._render("json", text))
                 tried.append((struck(layout), text, layout))
             return min(tried, key=lambda made: len(made[0]))[1:]
         raise RuntimeError(
@@ -261,8 +260,7 @@ def draw(
 def _write(picture: Picture, *, level: str, direction: str, theme: str, legend: bool) -> Made:
     """The picture as DOT, in one way or, at level heads, in several."""
     colours = style.DARK if theme == "dark" else style.LIGHT
-    look: dict[str, Any] = {"direction": direction, "theme": colours, "legend": legend}
-    texts = [dot.write(picture, variant=way, **look) for way in variants(level, direction)]
+    texts = [dot.write(picture, direction, colours, legend, way) for way in variants(level, direction)]
     return Made(texts, picture.equations, picture.findings)
 
 

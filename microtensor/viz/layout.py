@@ -46,15 +46,15 @@ class Variant(NamedTuple):
     far: bool = False  # parameters two ranks above the lanes
     free: bool = False  # the arrow from V does not decide ranks
     reverse: bool = False  # heads in reverse
-    inputs: bool = False  # inputs one rank before the parameters
+    sideways: bool = False  # in rows above each other, which dot turns upside down inside a cluster
 
 
 def variants(level: str, direction: str) -> list[Variant]:
     """The prettiest first; `in_order` tells whether one came out as it was meant."""
-    if level != "heads":  # in rows above each other, dot turns everything upside down
-        return [Variant(reverse=level == "tape" and direction == "LR")]
+    if level != "heads":
+        return [Variant(reverse=level == "tape" and direction == "LR", sideways=direction == "LR")]
     ways = [(True, False), (False, False), (False, True)]
-    return [Variant(*way, back, direction == "TB") for back in (False, True) for way in ways]
+    return [Variant(*way, back, direction == "LR") for back in (False, True) for way in ways]
 
 
 def in_order(layout: dict[str, Any]) -> bool:
@@ -75,13 +75,9 @@ def struck(layout: dict[str, Any]) -> list[str]:
     """The clusters whose titles arrows run through in dot's JSON."""
     edges = (edge for edge in layout.get("edges", []) if edge.get("style") != "invis")
     points = [point for edge in edges for point in _curve(edge["pos"])]
-    found = []
-    for item in layout.get("objects", []):
-        if "lp" in item:
-            x, y = map(float, item["lp"].split(","))
-            wide, high = (36 * float(item[side]) for side in ("lwidth", "lheight"))
-            found += [item["name"]] * any(abs(a - x) < wide and abs(b - y) < high for a, b in points)
-    return found
+    boxes = ((o["name"], o["lp"], o["lwidth"], o["lheight"]) for o in layout.get("objects", []) if "lp" in o)
+    titles = ((name, *map(float, lp.split(",")), 36 * float(w), 36 * float(h)) for name, lp, w, h in boxes)
+    return [name for name, x, y, w, h in titles if any(abs(a - x) < w and abs(b - y) < h for a, b in points)]
 
 
 def _curve(pos: str) -> Iterator[Any]:
@@ -93,12 +89,15 @@ def _curve(pos: str) -> Iterator[Any]:
             yield from (1 - T) ** 3 * a + 3 * (1 - T) ** 2 * T * b + 3 * (1 - T) * T**2 * c + T**3 * d
 
 
-def turned(text: str, clusters: list[str]) -> str:
-    """The DOT text with the titles of these clusters in the next corner."""
+def turned(text: str, clusters: list[str], *, in_two: bool) -> str:
+    """The DOT text with the titles of these clusters in the next corner, and there in two lines."""
     for name in clusters:
-        place = re.compile(rf'(graph \[id="{name}".*?labelloc=)(\w), labeljust=(\w)')
-        corner = CORNERS["".join(place.search(text).group(2, 3))]  # type: ignore[union-attr]
-        text = place.sub(rf"\g<1>{corner[0]}, labeljust={corner[1]}", text)
+        place = re.compile(rf'(graph \[id="{name}".*?label=<)([^<>]*)(.*?>, labelloc=)(\w), labeljust=(\w)')
+        before, title, between, *corner = place.search(text).groups()  # type: ignore[union-attr]
+        if in_two and between.startswith(">"):
+            title = '<BR ALIGN="LEFT"/>'.join([*title.split(" ", 1), ""])
+        corner = CORNERS["".join(corner)]
+        text = place.sub(f"{before}{title}{between}{corner[0]}, labeljust={corner[1]}", text)
     return text
 
 
@@ -114,7 +113,7 @@ def plan(picture: Picture, variant: Variant) -> Layout:
     for number, block in enumerate(blocks.values()):
         suffix = str(number + 1) if number else ""
         if picture.level != "ops":
-            _lines(layout, block, sources, suffix, upside_down=bool(picture.rows) and variant.reverse)
+            _lines(layout, block, sources, suffix, sideways=variant.sideways and picture.level != "heads")
         else:
             _columns(layout, block, sources, suffix)
     if picture.level == "heads":
@@ -139,29 +138,30 @@ def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
     """What a variant says of arrows."""
     for arrow in picture.arrows:
         if arrow.tail.kind in ("param", "input") and arrow.head.lane in ("Q", "K", "V"):
-            first = variant.inputs and arrow.tail.kind == "input"
+            first = not variant.sideways and arrow.tail.kind == "input"
             layout.extra[arrow] = [f"minlen={1 + variant.far + first}"]
         if variant.free and arrow.tail.lane == "V" and arrow.head.lane == "O":
             layout.extra[arrow] = ["constraint=false"]
 
 
 def _lines(
-    layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], suffix: str, *, upside_down: bool
+    layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]], suffix: str, *, sideways: bool
 ) -> None:
     """Level equations: one box per lane, then the spine."""
-    order = "VKQ" if upside_down else "QKV"
-    lanes = [b for lane in order for b in block if b.lane == lane and b.classes.split()[0] in ("op", "vjp")]
+    ops = [b for b in block if b.lane in ("Q", "K", "V") and b.classes.split()[0] in ("op", "vjp")]
+    around = ops[0].cluster if ops else None
+    upside_down = sideways and around is not None
+    lanes = sorted(ops, key=lambda b: "QKV".find(str(b.lane)), reverse=upside_down)
     spine = [b for b in block if b.lane in ("S", "O", "out") and b.shape != "cells"]
     for box in spine:
         layout.columns[box] = f"spine{suffix}"
     layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in spine}
-    around = lanes[0].cluster if lanes else None
     boxes = [next((a.tail for a in sources.get(b, []) if a.tail.shape == "cells"), None) for b in lanes]
     layout.row([box.name for box in boxes if box is not None])
     layout.row([box.name for box in lanes], None if around is None or around.column else lanes[-1])
     labels = any(arrow.gradient for box in lanes for arrow in sources.get(box, []))
     # an edge to the middle would pull at the order of heads, and in a module's frame labels need the room
-    if around is None or around.column or not (around.index or labels):
+    if around is None or around.column or not (around.index or labels or sideways):
         _inputs_first(layout, lanes, boxes, sources)
     for before, box in zip([None, *spine], spine, strict=False):
         for arrow in sources.get(box, []):
