@@ -44,13 +44,12 @@ def backward(
     stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours)]
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     if stale:
-        _, place, who, walked = stale[0].version
+        _, place, who, _ = stale[0].version
         cures = ["optimizer.zero_grad() (model.zero_grad() if all are its own)", "p.grad = None for each"]
         cures.sort(reverse=not who.endswith(".step"))
-        uses = f"whose gradients {who} at {line_of(place)} uses (the last is at {line_of(walked)})"
         warn(f"backward: .grad adds up the gradients of three steps, in {len(stale)} of {len(leaves)} "
-             f"leaves, the first of shape {stale[0].shape}; set it to zero once a step, before the first "
-             f"backward() {uses}: {', or '.join(cures)}")  # fmt: skip
+             f"leaves, the first of shape {stale[0].shape}; set it to zero once a step, right after {who} "
+             f"at {line_of(place)}: {', or '.join(cures)}")  # fmt: skip
 
 
 def grad(

@@ -36,9 +36,21 @@ def common(*shapes: Shape) -> Shape | None:
 
 
 def made(entries: Iterable[Any]) -> str:
-    """The op and line of each, as in " ((2, 3) is of exp at train.py:7)"; what no op recorded is left out."""
-    lines = [f"{e.shape} is of {e.op.name} at {e.line}" for e in entries if hasattr(e, "op")]
-    return f" ({', '.join(dict.fromkeys(lines))})" if lines else ""
+    """Of each the op and line, as in " ((2, 3) is of exp at train.py:7)", and of what it is a view of.
+
+    What no op recorded is left out.
+    """
+    lines = [f"{e.shape} is of {_origin(e)}" for e in entries if hasattr(e, "op")]
+    return f" ({'; '.join(dict.fromkeys(lines))})" if lines else ""
+
+
+def _origin(entry: Any) -> str:
+    """Back to what is no view: heads were split, repeated or cut there; once a line."""
+    ops = {entry.line: entry.op.name}
+    while entry.op.view and hasattr(entry.inputs[0], "op"):
+        entry = entry.inputs[0]
+        ops.setdefault(entry.line, entry.op.name)
+    return ", of ".join(f"{name} at {line}" for line, name in ops.items())
 
 
 def to_fit(want: Shape, shape: Shape, name: str) -> str:

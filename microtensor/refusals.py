@@ -15,6 +15,7 @@ __all__ = ["check"]
 
 ONCE, DETACH = "call it once, on the sum of losses", "detach() what one step hands to the next"
 AGAIN, ANEW = "run the forward again before each", "make {} anew before each, inside of the loop"
+CUT = "detach() it, if no gradient is to go there"
 APART = "detach() what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
 KEEP = "; or, where nothing changes in between, give the first call retain_graph=True (create_graph=True if "
@@ -54,8 +55,8 @@ def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
     if (freed.place, freed.shape) in {(e.place, e.shape) for e in since} and above >= new - since:
         cures = [f"{DETACH}, as {it}", AGAIN, ONCE]
     elif new and (changed or place == caller()):
-        cures = [ANEW.format(it) if place == caller() else APART, ONCE, DETACH]
-    return "; or ".join(cures) + KEEP
+        cures = [ANEW.format(it), ONCE, CUT] if place == caller() else [APART, ONCE, DETACH]
+    return "; or ".join(cures) + ("" if changed else KEEP)
 
 
 def check(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
@@ -100,7 +101,7 @@ def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any])
     if " of a view of " in who:  # a new tensor alone would leave the whole as it was
         how = "b = b * 2 for b *= 2, and h = cat([a, b]) where h, which b is a view of, is read later"
     if who.startswith("setitem"):
-        how = "stack(rows, dim) or masked_fill() for x[i] = …"
+        how = "masked_fill() for x[mask] = …, or stack(rows, dim) for x[i] = …"
     return f"compute a new tensor there, as in {how}", "change a clone() of it", LATE
 
 

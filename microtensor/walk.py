@@ -234,7 +234,8 @@ def _fit(entry: Entry, node: Any, g: Any) -> tuple[Any, bool]:
             raise RuntimeError(f"{entry.op.name}.vjp: gave a gradient of shape {g.shape} for an input of "
                                f"shape {node.shape}; make them equal, or declare the op with broadcasts=True "
                                f"if its inputs broadcast")  # fmt: skip
-        ours, g = isinstance(g, np.ndarray), unbroadcast(g, node.shape)
+        ours = isinstance(g, np.ndarray)
+        g = unbroadcast(g, node.shape)
         g = np.asarray(g) if ours else g  # NumPy turns 0-d sums into scalars
     if g.dtype != node.dtype:
         who = f"{entry.op.name}.vjp"

@@ -17,7 +17,7 @@ from microtensor import engine
 from microtensor.engine import Array
 from microtensor.methods.arguments import as_number
 from microtensor.mode import enable_grad, no_grad
-from microtensor.place import line_of, mark_changed, warn
+from microtensor.place import last_walk, line_of, mark_changed, warn
 from microtensor.tensor import Tensor
 
 __all__ = ["Optimizer"]
@@ -154,8 +154,8 @@ class Optimizer:
         if used:
             _, place, who, walked = used
             warn(f"{self._name}.step: a .grad still holds gradients of the backward() at {line_of(walked)}, "
-                 f"which {who} at {line_of(place)} has used for other parameters; call zero_grad() after "
-                 f"that, before the backward() that is for this step")  # fmt: skip
+                 f"which {who} at {line_of(place)} has used for other parameters; call this optimizer's "
+                 f"zero_grad() before the backward() at {line_of(last_walk[1])}")  # fmt: skip
         if self._update_together(pending):
             mark_changed(f"{self._name}.step", *(p.version for p, _, _, _ in pending))
         else:
