@@ -53,7 +53,7 @@ def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
     it, since = f"the result of {old.op.name} at {old.line}", {e for e in new if e.index > last_walk[0]}
     cures = [ONCE, DETACH, AGAIN] if new else [AGAIN, ONCE, DETACH]
     if (freed.place, freed.shape) in {(e.place, e.shape) for e in since} and above >= new - since:
-        cures = [f"{DETACH}, as {it}", AGAIN, ONCE]
+        cures = [f"between the steps, {DETACH}: {it}", ONCE]
     elif new and (changed or place == caller()):
         cures = [ANEW.format(it), ONCE, CUT] if place == caller() else [APART, ONCE, DETACH]
     return "; or ".join(cures) + ("" if changed else KEEP)

@@ -918,7 +918,7 @@ def _outside(net, losses):
 
 
 HANDED, ONCE = (
-    r"detach\(\) what one step hands to the next, as the result of \w+ at .*:\d+",
+    r"between the steps, detach\(\) what one step hands to the next: the result of \w+ at .*:\d+",
     "call it once, on the sum of losses",
 )
 ANEW = r"make the result of \w+ at .*:\d+ anew before each, inside of the loop"
