@@ -58,6 +58,18 @@ def test_save_writes_what_the_suffix_says(
     assert path.read_bytes().startswith(start)
 
 
+def test_a_pdf_is_as_large_as_the_picture_without_a_printers_margin(
+    drawing: viz.Drawing, tmp_path: Path
+) -> None:
+    svg = ET.fromstring(drawing.save(tmp_path / "x.svg").read_bytes())
+    box = re.search(rb"/MediaBox \[([^]]*)\]", drawing.save(tmp_path / "x.pdf").read_bytes())
+    assert box is not None
+    size = [float(n) for n in box[1].split()[2:]]
+    wide, high = (float(n) for n in svg.attrib["viewBox"].split()[2:])
+    assert abs(size[0] - wide) <= 2
+    assert abs(size[1] - high) <= 2
+
+
 def test_an_unknown_suffix_is_refused_with_those_that_exist(drawing: viz.Drawing, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"cannot write 'x.bmp'; end the name in .dot, .svg, .png, .pdf, .json"

@@ -21,7 +21,7 @@ from typing import Any
 __all__ = ["FORMATS", "NoGraphviz", "render"]
 
 FORMATS = ("svg", "png", "pdf", "json")
-DPI = 150  # of PNG
+ASKED = {"png": "dpi=150", "pdf": "margin=0"}  # a PDF's own is half an inch all round, as of a printed page
 _lock = threading.Lock()
 
 
@@ -38,11 +38,12 @@ def render(text: str, kind: str) -> bytes:
     Raises: NoGraphviz if nothing can.
     """
     _use_our_fonts()
-    sharp = text.replace("graph [", f"graph [dpi={DPI}, ", 1) if kind == "png" else text
+    if kind in ASKED:
+        text = text.replace("graph [", f"graph [{ASKED[kind]}, ", 1)
     with _lock:
-        made = _by_program(sharp, kind)
+        made = _by_program(text, kind)
         if made is None:
-            made = _by_library(sharp, kind)
+            made = _by_library(text, kind)
     if made is None:
         raise NoGraphviz(f"draw: no Graphviz found; the .dot can be saved; to render it, {CURE}")
     return made
