@@ -64,12 +64,12 @@ def torchview() -> str:
     return str(tool.draw_graph(layer, input_data=x, depth=9, expand_nested=True).visual_graph.source)
 
 
-def ours() -> str:
+def ours(level: str = "equations") -> str:
     """microtensor, with the norms of gradients."""
     mt.manual_seed(0)
     x = mt.randn(2, 5, 16, requires_grad=True)
     layer = MultiHeadAttention(16, 2, dropout=0.1)
-    return viz.draw(layer, x, mask=causal_mask(5), grads=mt.randn(x.shape)).dot
+    return viz.draw(layer, x, mask=causal_mask(5), grads=mt.randn(x.shape), level=level).dot
 
 
 def measured(dot: str) -> Iterator[str]:
@@ -112,13 +112,14 @@ def main() -> int:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    tools: tuple[Callable[[], str], ...] = (torchviz, torchview, ours)
+    tools: dict[str, Callable[[], str]] = {f.__name__: f for f in (torchviz, torchview, ours)}
+    tools["ours, op by op"] = lambda: ours("ops")
     print("| | nodes | parameters named | labels with a shape | norms of gradients | equations | inches | "
           "smallest text on A4, pt |")  # fmt: skip
     print("|---" * 8 + "|")
-    for tool in tools:
+    for name, tool in tools.items():
         try:
-            print(f"| {tool.__name__} | {' | '.join(measured(tool()))} |")
+            print(f"| {name} | {' | '.join(measured(tool()))} |")
         except ModuleNotFoundError as missing:
             print(f"compare_drawings: {missing.name} is not installed", file=sys.stderr)
     return 0
