@@ -86,6 +86,7 @@ def test_a_module_of_one_line_has_no_box() -> None:
         (lambda: (nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), leaf(5, 3)), {"depth": 1}),
         (lambda: (EncoderLayer(16, 2, 32), leaf(2, 5, 16)), {"depth": 2}),
         (lambda: (DecoderLayer(16, 2, 32, norm="pre"), leaf(2, 5, 16), leaf(2, 7, 16)), {}),
+        (lambda: (DecoderLayer(16, 2, 32, norm="pre"), leaf(2, 5, 16), leaf(2, 7, 16)), {"depth": 2}),
         (lambda: (DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 7, 16)), {}),
         (lambda: (DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 7, 16)), {"depth": 1}),
         (lambda: (Encoder(3, 16, 2, 32), leaf(2, 5, 16)), {}),

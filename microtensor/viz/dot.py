@@ -226,13 +226,15 @@ class _Writer:
         cells = tail.shape == "cells" and (self.direction == "LR" or not tail.stacked)
         port = f":{arrow.port}:{PORT_SIDE[self.direction]}" if cells and arrow.port else ""
         parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
-        parts += ["weight=10"] if arrow in self.layout.heavy else []
-        parts += self.layout.extra.get(arrow, [])
+        parts += ["weight=10"] * (arrow in self.layout.heavy) + self.layout.extra.get(arrow, [])
         parts += [f"label=<{label}>"] if (label := self._arrow_label(arrow)) else []
         parts += [f"tooltip={symbols.quote(arrow.tooltip)}"]
         head = f"{arrow.head.name}:{arrow.head_port}:n" if arrow.head_port else arrow.head.name
         if (tail.lane, arrow.head.lane) == ("V", "O") and tail.cluster is not arrow.head.cluster:
             head += ":s" if self.direction == "LR" else ":e"  # straight through the frame's side
+        inside = arrow.head.cluster is not None and arrow.head.cluster.outer  # or it cuts the lane before
+        if inside and arrow.head.lane in ("Q", "K", "V") and not (cells or arrow.gradient):
+            head += {"TB": ":n", "BT": ":s"}.get(self.direction, "")
         return f"  {tail.name}{port} -> {head} [{', '.join(parts)}];"
 
     def _fwd(self, arrow: Arrow) -> str:

@@ -35,7 +35,7 @@ class Frames:
         """The innermost cluster: frames, and modules below the one drawn."""
         if self.level == "tape":
             return None
-        cluster = self.of_module(group) if self.level == "equations" else None
+        cluster = self.of_module(group)
         for span in group.members[0].spans if group.span is None or group.span.kind == "fold" else ():
             framed = (
                 span.kind == "frame" and span in group.home.spans and (span.index or self.level != "heads")
@@ -47,8 +47,7 @@ class Frames:
     def of_module(self, group: Group) -> Cluster | None:
         """Level equations: the module around a group, where it is around several, or stands for several."""
         cluster: Cluster | None = None
-        paths = prefixes(path_of(group)) if self.level == "equations" else []
-        for path in paths:
+        for path in prefixes(path_of(group)) if self.level == "equations" else ():
             # no box around what only holds others, and computes nothing itself
             if path in self.repeats or (path in self.classes and self.sizes[path] > 1):
                 cluster = self._module(path, cluster)
