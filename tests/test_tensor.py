@@ -374,6 +374,8 @@ def test_multinomial_draws_by_weight_and_never_what_weighs_nothing():
     assert sorted(mt.multinomial(weights[0], 2, generator=g).tolist()) == [1, 2]
     with pytest.raises(ValueError, match="fewer than 2 weights"):
         mt.multinomial(weights, 2, generator=g)
+    with pytest.raises(ValueError, match="fewer than 4 weights"):  # whatever is drawn from, no rows, too
+        mt.zeros(0, 3).multinomial(4)
     for bad in ([-1.0, 2.0], [0.0, 0.0], [math.nan, 1.0]):
         with pytest.raises(ValueError, match="make them finite, at least 0"):
             mt.multinomial(mt.tensor(bad), 1)

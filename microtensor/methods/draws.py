@@ -105,7 +105,7 @@ class Draws:
                 f"multinomial: weights from {reach}, or a row of zeros; make them finite, at least 0 and not "
                 f"all 0: check the softmax"
             )
-        if not replacement and ((weights > 0).sum(-1) < num_samples).any():
+        if not replacement and (num_samples > self.shape[-1] or ((weights > 0).sum(-1) < num_samples).any()):
             raise ValueError(
                 f"multinomial: a row has fewer than {num_samples} weights above 0; draw with replacement=True"
             )
