@@ -188,7 +188,7 @@ def _accumulate(leaf: Any, g: Any, ours: bool) -> bool:
     elif total.grad_fn is None and total.array.flags.writeable:
         at, updates, root, step = getattr(total, "summed", (leaf.version[0], 0, None, None))
         changed = at != leaf.version[0]  # the leaf has other values than at the last backward
-        if changed or root == last_step[0]:
+        if changed or root == last_step[0] >= 0:  # −1: no root, as of a leaf alone, or no step yet
             grown = total.array.any()  # no: somebody has set it to zero, in whatever way
             updates = updates + changed if grown else 0
             step = (step or (None if changed else (*last_step,))) if grown else None

@@ -773,6 +773,17 @@ def test_a_step_says_that_its_gradients_hold_those_which_a_step_of_other_leaves_
         opt_d.step()
 
 
+def test_gradients_of_a_leaf_itself_and_ones_of_the_users_are_of_no_other_step():
+    w = mt.tensor(1.0, requires_grad=True)
+    optimizer = mt.optim.SGD([w], lr=0.1)
+    w.backward()  # a walk without an entry, as before the first step of all
+    w.backward()
+    optimizer.step()
+    w.grad = mt.tensor(1.0)
+    w.backward()
+    optimizer.step()
+
+
 @pytest.mark.parametrize("kind", ["zero before", "zero in place", "zero by hand", "shared", "garbage"])
 def test_gradients_that_are_meant_to_be_added_up_or_were_set_to_zero_raise_no_warning(kind):
     G, D, opt_g, opt_d = _generator_and_discriminator()
@@ -868,27 +879,6 @@ def _two_of_one_line(net, losses):
     """Made by one line before the first backward: detach() would lose a part of the gradient."""
     a, b = (net(x).tanh() for x in (mt.ones(2, 3), mt.zeros(2, 3)))
     yield from [a.square().mean(), (a * b).mean()]
-
-
-def _prototypes(net, losses):
-    """One forward for all steps, by the line that is each step's own: detach() would lose its gradient."""
-
-    def encoded(x):
-        return net(x).tanh()
-
-    prototypes = encoded(mt.ones(5, 2, 3)).mean(1)
-    while True:
-        yield (encoded(mt.ones(5, 3)) - prototypes).square().mean()
-
-
-def _scale(net, losses):
-    """A running mean of the losses, which no backward saw before the next step uses it."""
-    mean = None
-    while True:
-        loss = net(mt.ones(2, 3)).square().mean()
-        scaled = loss / (loss.item() if mean is None else mean)
-        mean = 0.5 * loss + 0.5 * loss.item()
-        yield scaled
 
 
 def _prototypes(net, losses):
