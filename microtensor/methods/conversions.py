@@ -101,12 +101,10 @@ class Conversions:
         Source: torch.Tensor.to.
         """
         for a in args:
-            if isinstance(a, engine.Tensor):
-                dtype = a.dtype
-            elif isinstance(a, str):
+            if isinstance(a, str):
                 device = a
             else:
-                dtype = a
+                dtype = a.dtype if isinstance(a, engine.Tensor) else a
         check_device("to", device)
         if dtype is None or dtypes.checked("to", dtype) == self.dtype:
             return self.clone() if copy else self

@@ -391,8 +391,6 @@ def _scaled(who: str, x: Any, other: Any, alpha: Any) -> Any:
         )
     if not isinstance(other, engine.Tensor):
         return bool(other and alpha) if dtype == np.bool_ else other * alpha
-    return (
-        ops.mul(other.to(dtype), alpha)
-        if dtype != np.bool_
-        else other.logical_and(as_operand(alpha != 0, dtype))
-    )
+    if dtype == np.bool_:
+        return other.logical_and(as_operand(alpha != 0, dtype))
+    return ops.mul(other.to(dtype), alpha)

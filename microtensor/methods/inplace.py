@@ -9,7 +9,7 @@ import numpy as np
 
 from microtensor import dtypes, engine, memory, ops
 from microtensor.methods.arguments import as_fill, as_operand
-from microtensor.methods.calling import rename
+from microtensor.methods.calling import by_any_spelling, by_its_name
 from microtensor.mode import mode
 from microtensor.place import mark_changed
 
@@ -34,11 +34,12 @@ def _in_place(names: str) -> Iterator[Callable[..., Tensor]]:
             )
 
         method.__doc__, method.__name__ = str(method.__doc__).format(name), f"{name}_"
-        return method
+        return by_its_name(method)
 
     return map(in_place, names.split())
 
 
+@by_any_spelling("copy_ fill_")
 class InPlace:
     """add_, copy_, zero_ … : x ← f(x) in x's own memory, counted by its version."""
 
@@ -54,11 +55,7 @@ class InPlace:
         root = self._root_to_change(who)
         recorded = mode.grad and any(getattr(t, "requires_grad", False) for t in (root, *others))
         before = engine.make(self.array.copy() if recorded else self.array, self.grad_fn, None)
-        try:
-            result = function(before)
-        except (ValueError, TypeError, IndexError, RuntimeError) as error:
-            rename(error, who)
-            raise
+        result = function(before)
         assert recorded or not result.requires_grad, f"{who}: not told of a tensor that requires a gradient"
         if result.shape != self.shape:
             raise ValueError(f"{who}: a result of shape {result.shape} does not fit into {self.shape}; "

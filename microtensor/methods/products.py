@@ -92,9 +92,7 @@ class Products:
         """
         as_tensors("dot", other=other)
         if self.ndim != 1 or self.shape != other.shape:
-            raise ValueError(
-                f"dot: takes two vectors of one length, not {self.shape} and {other.shape}; use matmul"
-            )
+            _refuse("dot", "two vectors of one length", self, other)
         return self.matmul(other)
 
     def mv(self: Any, vec: Tensor) -> Tensor:
@@ -106,7 +104,7 @@ class Products:
         """
         as_tensors("mv", vec=vec)
         if self.ndim != 2 or vec.ndim != 1:
-            raise ValueError(f"mv: takes (M, K) and (K,), not {self.shape} and {vec.shape}; use matmul")
+            _refuse("mv", "(M, K) and (K,)", self, vec)
         return self.matmul(vec)
 
     def outer(self: Any, vec2: Tensor) -> Tensor:
@@ -118,9 +116,7 @@ class Products:
         """
         as_tensors("outer", vec2=vec2)
         if self.ndim != 1 or vec2.ndim != 1:
-            raise ValueError(
-                f"outer: takes two vectors, not {self.shape} and {vec2.shape}; use unsqueeze and *"
-            )
+            _refuse("outer", "two vectors", self, vec2, "unsqueeze and *")
         return self.unsqueeze(1) * vec2
 
     def addmm(self: Any, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -163,5 +159,9 @@ def _product(who: str, ndim: int, a: Any, b: Any) -> Tensor:
     product: Tensor = a.matmul(b)
     if not a.ndim == b.ndim == ndim or a.shape[:-2] != b.shape[:-2]:
         form = "(M, K) and (K, N)" if ndim == 2 else "(B, M, K) and (B, K, N)"
-        raise ValueError(f"{who}: takes {form}, not {a.shape} and {b.shape}; use matmul")
+        _refuse(who, form, a, b)
     return product
+
+
+def _refuse(who: str, form: str, a: Any, b: Any, instead: str = "matmul") -> None:
+    raise ValueError(f"{who}: takes {form}, not {a.shape} and {b.shape}; use {instead}")

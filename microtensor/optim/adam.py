@@ -87,8 +87,7 @@ class Adam(Optimizer):
         if type(self)._update is not Adam._update or any(group["amsgrad"] for _, _, _, group in pending):
             return False  # a subclass has another rule, and amsgrad has no kernel
         params, grads, means, squares, counts, kinds = [], [], [], [], [], []
-        known: dict[tuple[int, int], int] = {}
-        rules: list[tuple[float, ...]] = []
+        known: dict[tuple[int, int], int] = {}  # which group, at which step: numbered as they come
         fresh: dict[Tensor, dict[str, Any]] = {}
         for p, array, g, group in pending:
             state = self.state.get(p)
@@ -101,11 +100,9 @@ class Adam(Optimizer):
             squares.append(state["exp_avg_sq"])
             step = state["step"] + 1
             counts.append((state, step))
-            kind = known.get((id(group), step))
-            if kind is None:
-                kind = known[id(group), step] = len(rules)
-                rules.append(_rule(group, step))
-            kinds.append(kind)
+            kinds.append(known.setdefault((id(group), step), len(known)))
+        groups = {id(group): group for *_, group in pending}
+        rules = [_rule(groups[which], step) for which, step in known]
         if not kernels.adam_steps(params, grads, means, squares, kinds, rules):
             return False
         for state, step in counts:

@@ -84,8 +84,7 @@ class SGD(Optimizer):
         sums: list[Array] = []
         fresh: dict[Tensor, Array] = {}
         kinds: list[int] = []
-        known: dict[tuple[int, bool], int] = {}
-        rules: list[tuple[float, ...]] = []
+        known: dict[tuple[int, bool], int] = {}  # which group, starting or not: numbered as they come
         for p, array, _, group in pending:
             b = None
             if group["momentum"]:
@@ -93,11 +92,9 @@ class SGD(Optimizer):
                 if b is None:
                     fresh[p] = np.empty(array.shape, array.dtype)
                 sums.append(fresh[p] if b is None else b)
-            kind = known.get((id(group), b is None))
-            if kind is None:
-                kind = known[id(group), b is None] = len(rules)
-                rules.append(_rule(group, b is None))
-            kinds.append(kind)
+            kinds.append(known.setdefault((id(group), b is None), len(known)))
+        groups = {id(group): group for *_, group in pending}
+        rules = [_rule(groups[which], starting) for which, starting in known]
         params, grads = [array for _, array, _, _ in pending], [g for _, _, g, _ in pending]
         if not kernels.sgd_steps(params, grads, sums or None, kinds, rules):
             return False
