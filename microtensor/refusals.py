@@ -68,15 +68,12 @@ def check(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
         who, place = entry.checks
         raise RuntimeError(f"backward: what {_made(entry)} kept for its gradient was freed by an earlier "
                            f"{who}, at {line_of(place)}; {_again(roots, entry)}")  # fmt: skip
-    for version, then in zip(entry.checks[::2], entry.checks[1::2], strict=True):
+    for i, (version, then) in enumerate(zip(entry.checks[::2], entry.checks[1::2], strict=True)):
         if version[0] != then:
             count, place, who, _ = version
-            cures = ", or ".join(_instead(roots, entry, version))
-            needed = f"{_made(entry)} needs {_checked(entry, version)}"
-            raise RuntimeError(
-                f"backward: {needed}, which was changed in place by {who} at {line_of(place)} "
-                f"(version {count}, recorded at {then}); {cures}"
-            )
+            change = f"by {who} at {line_of(place)} (version {count}, recorded at {then})"
+            needed = f"{_made(entry)} needs {_checked(entry)[i]}, which was changed in place {change}"
+            raise RuntimeError(f"backward: {needed}; {', or '.join(_instead(roots, entry, version))}")
 
 
 def _made(entry: Entry) -> str:
@@ -105,11 +102,10 @@ def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any])
     return f"compute a new tensor there, as in {how}", "change a clone() of it", LATE
 
 
-def _checked(entry: Entry, version: list[Any]) -> str:
-    """What a version is checked for: checks follow the VJP's parameters, that of the result comes last."""
+def _checked(entry: Entry) -> list[str]:
+    """What each version is checked for: checks follow the VJP's parameters, that of the result comes last."""
     op, saved = entry.op, entry.saved or ()
     kept = [(n, s) for n, s in zip(op.kept, saved, strict=True) if n in op.inputs]
     if op.variadic in op.kept:
         kept = [(f"{op.variadic}[{i}]", s) for i, s in enumerate(saved[op.kept.index(op.variadic)])]
-    number = next(i for i, counter in enumerate(entry.checks[::2]) if counter is version)
-    return [*(f"its input {name} of shape {np.shape(s)}" for name, s in kept), "its result"][number]
+    return [*(f"its input {name} of shape {np.shape(s)}" for name, s in kept), "its result"]

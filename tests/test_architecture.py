@@ -236,7 +236,7 @@ ROOMS = {
     # what errors advise: out of walk.py (78, with whether two losses share a forward), and of three places
     # that said "do not broadcast" (62)
     "misfit.py": 67,  # 5 go back to what an operand is a view of
-    "refusals.py": 82,  # 3 name the result of an earlier step that came into this one's loss
+    "refusals.py": 78,  # 3 name the result of an earlier step that came into this one's loss
     "annotations.py": 56,  # arguments held to their annotations, for all rooms; these lines were nn's
     "data": 783,  # small tasks 110, texts 23
     "drills": 251,  # about 25 bugs, which are data
