@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,8 +22,8 @@ def broadcast(who: str, *shapes: Shape) -> Shape:
         return shape
     given, cure = " and ".join(map(str, shapes)), ""
     if len(shapes) == 2:
-        second = len(shapes[0]) >= len(shapes[1])
-        cure = to_fit(*shapes, "second") if second else to_fit(*shapes[::-1], "first")
+        long, short = max(shapes, key=len), min(reversed(shapes), key=len)
+        cure = to_fit(long, short, "second" if short == shapes[1] else "first", grow=True)
     raise ValueError(f"{who}: shapes {given} do not broadcast; from the right, axes must be equal or 1{cure}")
 
 
@@ -53,54 +53,51 @@ def _origin(entry: Any) -> str:
     return ", of ".join(f"{name} at {line}" for line, name in ops.items())
 
 
-def to_fit(want: Shape, shape: Shape, name: str) -> str:
-    """At most two ways to make a shape broadcast, as in ", as (8, 1) of the second's [:, None] would be"."""
-    for kind in (_with_new_axes, _cut, _turned):
-        ways: dict[Shape, str] = {}
-        for how, new in kind(want, shape):
-            if common(want, new) is not None:
-                ways.setdefault(new, f"{new} of the {name}'s {how}")
+def to_fit(want: Shape, shape: Shape, name: str, grow: bool = False) -> str:
+    """At most two ways to make a shape broadcast, as in ", as (8, 1) of the second's [:, None] would be".
+
+    To the shape that is wanted, or where that may grow with it, to one.
+    """
+
+    def fits(new: Shape) -> bool:
+        return (both := common(want, new)) == want or (grow and both is not None)
+
+    for kind in (_with_new_axes, _cut) if 0 < len(shape) < len(want) else ():
+        ways = {new: how for how, new in reversed([*kind(want, shape)]) if fits(new)}  # each new one once
         if ways:
-            return f", as {' or '.join([*ways.values()][:2])} would be"
-    return ""
+            first = [f"{new} of the {name}'s {how}" for new, how in ways.items()][:-3:-1]
+            return f", as {' or '.join(first)} would be"
+    # a mask of queries in place of keys; turned here, it would take what it was combined with along
+    turned = (*shape[:-2], *shape[:-3:-1])
+    return f", as {turned} of the {name}'s .mT, where it is made, would be" if fits(turned) else ""
 
 
 def _with_new_axes(want: Shape, shape: Shape) -> Iterator[tuple[str, Shape]]:
     """Where axes are missing in between: a mask of keys, a mean without keepdim. The rightmost first."""
-    few, many = len(shape), len(want)
-    for kept in sorted(combinations(range(many), few), reverse=True)[:99] if 0 < few < many else ():
-        axes = [":" if i in kept else "None" for i in range(many)]
-        last, sizes = many - axes[::-1].index("None"), iter(shape)
-        new = tuple(next(sizes) if i in kept else 1 for i in range(many))
-        yield f"[{', '.join(axes[kept[0] : last])}]", new
+    for added in islice(combinations(range(len(want)), len(want) - len(shape)), 99):
+        axes = ["None" if i in added else ":" for i in range(len(want))]
+        new = np.expand_dims(np.broadcast_to(0, shape), added).shape
+        yield f"[{', '.join(axes[axes.index(':') : added[-1] + 1])}]", new
 
 
 def _cut(want: Shape, shape: Shape) -> Iterator[tuple[str, Shape]]:
     """Positions and causal masks are made for the longest text."""
-    below = want[-len(shape) :]
-    if 0 < len(shape) < len(want) and all(n >= m for n, m in zip(shape, below, strict=True)):
-        new = tuple(n if m == 1 else m for n, m in zip(shape, below, strict=True))
-        last = max(i for i in range(len(new)) if new[i] != shape[i])
+    pairs = [*zip(shape, want[-len(shape) :], strict=True)]
+    if all(n >= m for n, m in pairs):
+        new = tuple(n if m == 1 else m for n, m in pairs)
+        last = max((i for i in range(len(new)) if new[i] != shape[i]), default=-1)
         yield f"[{', '.join(f':{n}' for n in new[: last + 1])}]", new
-
-
-def _turned(want: Shape, shape: Shape) -> Iterator[tuple[str, Shape]]:
-    """A mask of queries in place of keys; turned here, it would take what it was combined with along."""
-    if len(shape) >= 2:
-        yield ".mT, where it is made,", (*shape[:-2], shape[-1], shape[-2])
 
 
 def no_product(a: Any, b: Any) -> ValueError:
     """What a product asks of two shapes, and which other way to transpose the second would give it."""
-    K, L, cure = a.shape[-1], b.shape[-2], ""
+    K, L, lead, cure = a.shape[-1], b.shape[-2], a.shape[:-2], ""
     rule = f"the last axis of the first ({K}) must equal the second last of the second ({L})"
     if K == L:
-        leading = f"{a.shape[:-2]} and {b.shape[:-2]}"
-        rule = f"axes {leading} before the last two must be equal or 1, from the right"
+        rule = f"axes {lead} and {b.shape[:-2]} before the last two must be equal or 1, from the right"
         cure = "; look where these were split, turned or joined: by view(), transpose(), cat()"
     ways = {".mT": b.mT, ".mT instead of .T": b.T.mT, ".transpose(-3, -2)": b.swapaxes(-min(b.ndim, 3), -2)}
     for how, c in reversed(ways.items()):
-        leads = a.shape[-3::-1][: c.ndim - 2] == c.shape[-3::-1][: a.ndim - 2]
-        if leads and c.shape[-2] == K:
+        if c.shape[-2] == K and common(lead, c.shape[:-2]) is not None:
             cure = f", as {c.shape} of the second's {how} would"
     return ValueError(f"matmul: shapes {a.shape} and {b.shape} do not fit; {rule}{cure}")

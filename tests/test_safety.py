@@ -1299,6 +1299,20 @@ def test_attention_says_which_of_its_arguments_are_not_split_and_which_are_not_t
         F.scaled_dot_product_attention(heads, heads, heads, mt.ones(8, 8).bool())
 
 
+@pytest.mark.parametrize(
+    ("query", "mask", "cure"),
+    [
+        ((2, 4, 1, 8), (5, 5), ""),
+        ((1, 4, 5, 8), (2, 1, 5, 5), ""),
+        ((2, 4, 1, 8), (4, 5), ", as (1, 4, 1, 5) of the attn_mask's [:, None] would be"),
+    ],
+)
+def test_a_mask_that_would_enlarge_the_scores_is_told_no_way_that_still_would(query, mask, cure):
+    q, key = mt.ones(*query), mt.ones(*query[:2], 5, 8)
+    with pytest.raises(ValueError, match=f"make them 1{re.escape(cure)}$"):
+        F.scaled_dot_product_attention(q, key, key, mt.ones(*mask).bool())
+
+
 def test_an_overwritten_value_is_shown_with_its_own_shape():
     w, x = mt.ones(5, 3, requires_grad=True), mt.ones(2, 3)
     y = F.linear(x, w)
