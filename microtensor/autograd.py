@@ -13,7 +13,7 @@ from numpy import ndarray
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
 from microtensor.missing import MissingNameError
-from microtensor.place import clock, last_step, last_walk, line_of, mark_changed, warn
+from microtensor.place import clock, last_walk, line_of, mark_changed, warn
 from microtensor.walk import walk
 
 __all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
@@ -41,7 +41,8 @@ def backward(
     roots = _roots("backward", tensors, grad_tensors, create_graph)
     found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
     leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
-    stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours)]
+    walked: list[Any] = [last_walk[1]]
+    stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours, walked)]
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     if stale:
         _, place, who, _ = stale[0].version
@@ -123,7 +124,7 @@ def _walk(roots: Any, **options: Any) -> list[tuple[Any, Any, bool]]:
     retained: list[tuple[Any, Any]] = []
     found = walk(roots, retained=retained, **options)
     for tensor, g in retained:
-        _accumulate(tensor, g, False)
+        _accumulate(tensor, g, False, [])
     return [(item[0], item[1], ours) for item, ours in zip(found, map(_is_ours, found), strict=True)]
 
 
@@ -175,28 +176,29 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
     return engine.node_of(y), g
 
 
-def _accumulate(leaf: Any, g: Any, ours: bool) -> bool:
+def _accumulate(leaf: Any, g: Any, ours: bool, walked: list[Any]) -> bool:
     """leaf.grad += g. True if that makes it a sum over two changes of the leaf: was zero_grad() forgotten?
 
-    The step that used gradients of before for other leaves is noted, if any: it has this leaf's step ask.
+    walked: where backward was called, to which the step that uses its gradients adds where and who it is. If
+    that is known of the gradients of before, other leaves had theirs there: this leaf's step is to ask.
     """
-    total, updates, grown, step = leaf._grad, 0, False, None
+    total, updates, grown, used = leaf._grad, 0, False, None
     if total is None:
         leaf._grad = total = _owned(g, ours)
     elif isinstance(g, engine.Tensor):  # create_graph: it is part of a graph, never changed in place
         leaf._grad = total = total + g
     elif total.grad_fn is None and total.array.flags.writeable:
-        at, updates, root, step = getattr(total, "summed", (leaf.version[0], 0, None, None))
+        at, updates, before, used = getattr(total, "summed", (leaf.version[0], 0, [], None))
         changed = at != leaf.version[0]  # the leaf has other values than at the last backward
-        if changed or root == last_step[0] >= 0:  # −1: no root, as of a leaf alone, or no step yet
+        if changed or before[1:]:
             grown = total.array.any()  # no: somebody has set it to zero, in whatever way
             updates = updates + changed if grown else 0
-            step = (step or (None if changed else (*last_step,))) if grown else None
+            used = (used or (None if changed else before)) if grown else None
         total.array += g
         mark_changed("backward", total.version)
     else:
         leaf._grad = total = engine.make(total.array + g, None, None)
-    total.summed = leaf.version[0], updates, last_walk[2], step
+    total.summed = leaf.version[0], updates, walked, used
     return grown and updates == 2
 
 

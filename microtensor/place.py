@@ -9,15 +9,12 @@ import warnings
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
-__all__ = ["Place", "caller", "clock", "last_change", "last_step", "last_walk", "line_of"]
-__all__ += ["mark_changed", "users", "warn"]
+__all__ = ["Place", "caller", "clock", "last_change", "last_walk", "line_of", "mark_changed", "users", "warn"]
 
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 clock = itertools.count()  # numbers all that happens, in its order
 last_change = [-1]  # when anything was last changed in place: what was made later is as it was
 last_walk: list[Any] = [-1, None, -1]  # when the last backward ended, where called, its newest root
-# of an optimizer the last: the newest root of the walk before it, where, who, where that walk was called
-last_step: list[Any] = [-1, None, "", None]
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -51,8 +48,6 @@ def line_of(place: Place | None) -> str:
 def mark_changed(who: str, *versions: list[Any]) -> None:
     """Count one more in-place change (law 5): [count, where, by what, where the backward before it was]."""
     place, last_change[0] = caller(), next(clock)
-    if who.endswith(".step"):
-        last_step[:] = last_walk[2], place, who, last_walk[1]
     for version in versions:
         version[:] = version[0] + 1, place, who, last_walk[1]
 

@@ -773,6 +773,36 @@ def test_a_step_says_that_its_gradients_hold_those_which_a_step_of_other_leaves_
         opt_d.step()
 
 
+def test_a_step_whose_own_gradients_came_from_another_backward_has_used_no_others():
+    a, b = nn.Linear(2, 1), nn.Linear(2, 1)
+    opt_a, opt_b = (mt.optim.SGD(m.parameters(), lr=0.1) for m in (a, b))
+    for _ in range(3):
+        for _ in range(2):  # of a, which is stepped once: micro-batches
+            b(mt.ones(4, 2)).mean().backward()
+            a(mt.ones(4, 2)).mean().backward()
+            opt_b.step()
+            opt_b.zero_grad()
+        opt_a.step()
+        opt_a.zero_grad()
+
+
+@pytest.mark.parametrize("between", ["a step", "a backward", "both"])
+def test_gradients_that_another_step_has_used_are_told_whatever_other_models_do_in_between(between):
+    G, D, opt_g, opt_d = _generator_and_discriminator()
+    other = nn.Linear(2, 1)
+    optimizer = mt.optim.SGD(other.parameters(), lr=0.1)
+    other(mt.ones(4, 2)).mean().backward()
+    D(G(mt.ones(4, 2))).mean().backward()
+    if between != "a step":
+        other(mt.ones(4, 2)).mean().backward()
+    opt_g.step()
+    if between != "a backward":
+        optimizer.step()
+    D(mt.ones(4, 3)).mean().backward()
+    with pytest.warns(UserWarning, match=r"^SGD\.step: a \.grad still holds gradients of the backward\(\)"):
+        opt_d.step()
+
+
 def test_gradients_of_a_leaf_itself_and_ones_of_the_users_are_of_no_other_step():
     w = mt.tensor(1.0, requires_grad=True)
     optimizer = mt.optim.SGD([w], lr=0.1)

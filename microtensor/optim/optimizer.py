@@ -119,12 +119,11 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                if set_to_none or p.grad is None:
-                    p.grad = None
-                else:  # a new array: the old gradient may be shared
-                    p.grad = engine.make(np.zeros_like(p.grad.array), None, None)
+        for p in self._params():
+            if set_to_none or p.grad is None:
+                p.grad = None
+            else:  # a new array: the old gradient may be shared
+                p.grad = engine.make(np.zeros_like(p.grad.array), None, None)
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -143,16 +142,15 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         pending: list[Pending] = []
-        used = None
         for group in self.param_groups:
             self._check_options(options := {**group})  # a schedule or a user may have set them since
             for p in group["params"]:
                 grad = p.grad
                 if grad is not None:
                     pending.append((p, p.array, grad.array, options))
-                    used = used or getattr(grad, "summed", (None,))[-1]
-        if used:
-            _, place, who, walked = used
+        summed: Any = [getattr(p._grad, "summed", (0, 0, [], None)) for p, _, _, _ in pending]
+        if used := next((walk for _, _, _, walk in summed if walk), None):
+            walked, place, who = used
             warn(f"{self._name}.step: a .grad still holds gradients of the backward() at {line_of(walked)}, "
                  f"which {who} at {line_of(place)} has used for other parameters; call this optimizer's "
                  f"zero_grad() before the backward() at {line_of(last_walk[1])}")  # fmt: skip
@@ -166,6 +164,8 @@ class Optimizer:
                 with np.errstate(all="ignore"):  # what is too large becomes inf, as everywhere
                     self._update(array, g, self.state[p], options)
                 mark_changed(f"{self._name}.step", p.version)
+        for _, _, walk, _ in summed:
+            walk[1:] = pending[0][0].version[1:3]  # this step, and where
         return loss
 
     def _update_together(self, pending: list[Pending]) -> bool:
