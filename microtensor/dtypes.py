@@ -53,8 +53,7 @@ def checked(who: str, dtype: Any) -> DType:
         found = dtype
     if not isinstance(found, np.dtype) or found not in KNOWN:
         raise TypeError(f"{who}: there is no {found} here; choose one of {', '.join(str(d) for d in KNOWN)}")
-    known: DType = found
-    return known
+    return np.dtype(found)
 
 
 def floating(dtype: DType) -> bool:

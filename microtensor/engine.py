@@ -207,7 +207,7 @@ class Op:
             run = now["run"]
             y = run(self.forward, *arrays, **params) if params else run(self.forward, *arrays)
         except (ValueError, IndexError, TypeError, OverflowError) as error:
-            raise self._explain(error, arrays, nodes) from error
+            raise (told := self._explain(error, arrays, nodes)) from told.__cause__
         except RuntimeError as error:  # a forward that calls ops on tensors: they are quiet already
             if not str(error).startswith("cannot enter context"):
                 raise
@@ -247,8 +247,9 @@ class Op:
         return tuple(ready)
 
     def _explain(self, error: Exception, arrays: Sequence[Any], nodes: Sequence[Any]) -> Exception:
-        """The error in the house's form; of shapes, with the lines that made them."""
+        """The error in the house's form; of shapes, with the lines that made them. Its cause adds to it."""
         told = self._tell(error, arrays)
+        told.__cause__ = told.__cause__ if told is error or told.__suppress_context__ else error
         if isinstance(told, ValueError):
             told.args = (f"{told}{made(nodes)}",)
         return told

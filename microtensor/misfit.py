@@ -24,7 +24,8 @@ def broadcast(who: str, *shapes: Shape) -> Shape:
     if len(shapes) == 2:
         long, short = max(shapes, key=len), min(reversed(shapes), key=len)
         cure = to_fit(long, short, "second" if short == shapes[1] else "first", grow=True)
-    raise ValueError(f"{who}: shapes {given} do not broadcast; from the right, axes must be equal or 1{cure}")
+    rule = "from the right, axes must be equal or 1"
+    raise ValueError(f"{who}: shapes {given} do not broadcast; {rule}{cure}") from None  # NumPy's says less
 
 
 def common(*shapes: Shape) -> Shape | None:

@@ -8,6 +8,7 @@ import inspect
 import math
 import re
 import threading
+import traceback
 import tracemalloc
 import weakref
 
@@ -1297,6 +1298,36 @@ def test_operands_that_do_not_fit_are_told_with_the_lines_that_made_them():
     for who, misfit in misfits.items():
         with pytest.raises(ValueError, match=f"{who}: .* {made}"):
             misfit()
+
+
+MISFITS = {
+    "operator": lambda x: x + mt.ones(4),
+    "function": lambda x: mt.where(x > 0, x, mt.ones(4)),
+    "matmul": lambda x: x @ x,
+    "linear": lambda x: F.linear(x, mt.ones(4, 4)),
+    "in place": lambda x: x.detach().add_(mt.ones(4)),
+    "copied": lambda x: x.detach().copy_(mt.ones(4)),
+    "recorded": lambda x: x.clone().copy_(mt.ones(4)),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_shapes_that_do_not_fit_are_told_once_without_what_numpy_says_of_them(misfit):
+    with pytest.raises(ValueError, match=r"^\w+: .*; ") as said:
+        MISFITS[misfit](mt.ones(2, 3, requires_grad=True))
+    text = "".join(traceback.format_exception(said.value))
+    assert said.value.__cause__ is None
+    assert not re.search("The above exception|During handling|be broadcast", text)
+
+
+def test_what_fails_inside_an_op_is_told_with_where_it_did():
+    def steep(x):
+        return x + np.ones(4)  # NumPy's own error: no shape of the op's inputs is wrong
+
+    own = engine.Op(steep, "steep")
+    with pytest.raises(ValueError, match=r"^steep: operands could not .*; check the shapes") as said:
+        own(mt.ones(3))
+    assert said.value.__cause__.__traceback__.tb_next.tb_frame.f_code.co_name == "steep"
 
 
 def test_an_operand_that_is_a_view_is_told_back_to_what_was_split():

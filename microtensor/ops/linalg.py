@@ -38,8 +38,8 @@ def matmul(a, b):
     """
     try:
         return _product(a, b)
-    except ValueError as error:
-        raise no_product(a, b) from error
+    except ValueError:
+        raise no_product(a, b) from None
 
 
 @matmul.vjp

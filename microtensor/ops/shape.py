@@ -188,7 +188,7 @@ def assign(y: Any, index: Any, value: Any, who: str = "setitem") -> None:
         said, place = ("does not fit", y[index].shape) if unfit else (error, y.shape)
         raise type(error)(
             f"{who}: {said} (value {value.shape} into {place}); check the shapes and the index"
-        ) from error
+        ) from (None if unfit else error)
 
 
 def _basic(index: Any) -> tuple[Any, ...]:
