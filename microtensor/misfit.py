@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["broadcast", "common", "made", "no_product", "to_fit"]
+__all__ = ["broadcast", "common", "factor", "made", "no_product", "to_fit"]
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -20,12 +20,11 @@ def broadcast(who: str, *shapes: Shape) -> Shape:
     """
     if (shape := common(*shapes)) is not None:
         return shape
-    given, cure = " and ".join(map(str, shapes)), ""
+    given, cure = " and ".join(map(str, shapes)), "from the right, axes must be equal or 1"
     if len(shapes) == 2:
         long, short = max(shapes, key=len), min(reversed(shapes), key=len)
-        cure = to_fit(long, short, "second" if short == shapes[1] else "first", grow=True)
-    rule = "from the right, axes must be equal or 1"
-    raise ValueError(f"{who}: shapes {given} do not broadcast; {rule}{cure}") from None  # NumPy's says less
+        cure += to_fit(long, short, "second" if short == shapes[1] else "first", grow=True)
+    raise ValueError(f"{who}: shapes {given} do not broadcast; {cure}") from None  # NumPy's says less
 
 
 def common(*shapes: Shape) -> Shape | None:
@@ -96,9 +95,17 @@ def no_product(a: Any, b: Any) -> ValueError:
     rule = f"the last axis of the first ({K}) must equal the second last of the second ({L})"
     if K == L:
         rule = f"axes {lead} and {b.shape[:-2]} before the last two must be equal or 1, from the right"
-        cure = "; look where these were split, turned or joined: by view(), transpose(), cat()"
+        look = "look where these were split, turned or joined: by view(), transpose(), cat()"
+        cure = f"{factor(a.shape, b.shape)}; {look}"
     ways = {".mT": b.mT, ".mT instead of .T": b.T.mT, ".transpose(-3, -2)": b.swapaxes(-min(b.ndim, 3), -2)}
     for how, c in reversed(ways.items()):
         if c.shape[-2] == K and common(lead, c.shape[:-2]) is not None:
             cure = f", as {c.shape} of the second's {how} would"
     return ValueError(f"matmul: shapes {a.shape} and {b.shape} do not fit; {rule}{cure}")
+
+
+def factor(*shapes: Shape) -> str:
+    """How often the fewest heads go into the most, as where those of groups are repeated too often."""
+    heads = sorted(n for shape in shapes for n in shape[-3:-2] if n > 1) or [1]
+    few, many, (n, rest) = heads[0], heads[-1], divmod(heads[-1], heads[0])
+    return f"; {many} is {n} · {few}: repeat the {few} more or the {many} less" if n > 1 and not rest else ""

@@ -1330,6 +1330,30 @@ def test_what_fails_inside_an_op_is_told_with_where_it_did():
     assert said.value.__cause__.__traceback__.tb_next.tb_frame.f_code.co_name == "steep"
 
 
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [
+        (
+            (16, 48),
+            "; 48 is 3 · 16: repeat the 16 more or the 48 less",
+        ),
+        (
+            (16, 8),
+            "; 16 is 2 · 8: repeat the 8 more or the 16 less",
+        ),
+        ((16, 12), ""),
+    ],
+)
+def test_heads_of_groups_that_are_repeated_by_a_wrong_factor_are_told_by_which(heads, said):
+    q, k = (mt.ones(2, h, 5, 4) for h in heads)
+    with pytest.raises(ValueError, match=rf"equal or 1, from the right{said}; look where these were split"):
+        q @ k.mT
+    with pytest.raises(ValueError, match=rf"before the last two equal or 1{said}$"):
+        F.scaled_dot_product_attention(q, k, k)
+    with pytest.raises(ValueError, match=rf"before the last two equal or 1{said}$"):
+        F.scaled_dot_product_attention(q, q, k)
+
+
 def test_an_operand_that_is_a_view_is_told_back_to_what_was_split():
     x = mt.ones(2, 6, 8, requires_grad=True)
     k = x.exp().view(2, 6, 2, 4)

@@ -9,7 +9,7 @@ import numpy as np
 
 from microtensor import dtypes, engine, ops
 from microtensor.methods.calling import by_its_name
-from microtensor.misfit import made
+from microtensor.misfit import factor, made
 from microtensor.missing import explain_missing
 from microtensor.nn.checks import check_broadcast, check_number, check_tensors, refuse_integers
 
@@ -322,7 +322,7 @@ def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> tup
         try:
             return q[:-2] if q[:-2] == k[:-2] == v[:-2] else np.broadcast_shapes(q[:-2], k[:-2], v[:-2])
         except ValueError:
-            wrong = " do not broadcast; make their axes before the last two equal or 1"
+            wrong = f" do not broadcast; make their axes before the last two equal or 1{factor(q, k, v)}"
     for name, x, *others in (("query", q, k, v), ("key", k, q, v), ("value", v, q, k)):
         if all(len(x) > 2 and y[:-2] == (*x[:-3], x[-2]) != x[:-2] for y in others):
             wrong = f": the {name}'s heads and length are swapped; give {name}.transpose(-3, -2)"
