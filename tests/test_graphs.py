@@ -363,5 +363,6 @@ class Graphs(RuleBasedStateMachine):
         assert mt.is_grad_enabled()
 
 
-TestGraphs = pytest.mark.filterwarnings("ignore:backward. .grad of")(Graphs.TestCase)  # it sums on purpose
+SUMS = pytest.mark.filterwarnings("ignore:backward. .grad adds up")  # on purpose
+TestGraphs = SUMS(Graphs.TestCase)
 TestGraphs.settings = settings(max_examples=2 * settings.default.max_examples)
