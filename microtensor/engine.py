@@ -26,7 +26,7 @@ from microtensor.misfit import broadcast, made
 from microtensor.mode import mode
 from microtensor.place import Place, caller, clock, line_of, users
 
-__all__ = ["Array", "Entry", "Op", "adopt", "below", "bind", "enter", "op", "refresh", "registry"]
+__all__ = ["Array", "Entry", "Op", "adopt", "below", "bind", "clock", "op", "record", "refresh", "registry"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -88,8 +88,7 @@ class Op:
             known = "label, broadcasts, promotes, floats, view, differentiable, residuals, samples, ufunc"
             raise TypeError(f"op {name!r}: no such option {sorted(options)}; choose among {known}")
         self.__doc__ = forward.__doc__
-        self.__name__ = forward.__name__
-        self.__module__ = forward.__module__
+        self.__name__, self.__module__ = forward.__name__, forward.__module__
         parameters = inspect.signature(forward).parameters.values()
         for p in parameters:
             if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty:
@@ -131,25 +130,18 @@ class Op:
         return function
 
     def _keep(self, name: str) -> tuple[int, int]:
+        """Where a parameter of the VJP is found, by its name."""
+        places = {f"{x}{what}": (kind, i) for i, x in enumerate(self.inputs)
+                  for what, kind in (("", INPUT), ("_shape", SHAPE), ("_dtype", DTYPE))}  # fmt: skip
+        places |= {residual: (RESIDUAL, i) for i, residual in enumerate(self.residuals)}
+        places |= {f"{self.variadic}": (ALL_INPUTS, 0), f"{self.variadic}_shapes": (ALL_SHAPES, 0)}
         if name == "y" and "y" in self.inputs:
             raise TypeError(f"{self.name}.vjp: y is the output, the forward has an input y; rename the input")
-        if name == "y":
-            return OUTPUT, 0
-        if name in self.inputs:
-            return INPUT, self.inputs.index(name)
-        if name in self.residuals:
-            return RESIDUAL, self.residuals.index(name)
-        if name.removesuffix("_shape") in self.inputs:
-            return SHAPE, self.inputs.index(name.removesuffix("_shape"))
-        if name.removesuffix("_dtype") in self.inputs:
-            return DTYPE, self.inputs.index(name.removesuffix("_dtype"))
-        if self.variadic and name == self.variadic:
-            return ALL_INPUTS, 0
-        if self.variadic and name == f"{self.variadic}_shapes":
-            return ALL_SHAPES, 0
-        raise TypeError(f"{self.name}.vjp: cannot keep {name!r}; name y, an input {self.inputs}, its shape "
-                        f"or dtype (x_shape, x_dtype) or a residual {list(self.residuals)}, and metadata "
-                        f"behind a *, as in (g, x, *, {name})")  # fmt: skip
+        if name != "y" and name not in places:
+            raise TypeError(f"{self.name}.vjp: cannot keep {name!r}; name y, an input {self.inputs}, its "
+                            f"shape or dtype (x_shape, x_dtype) or a residual {list(self.residuals)}, and "
+                            f"metadata behind a *, as in (g, x, *, {name})")  # fmt: skip
+        return places.get(name, (OUTPUT, 0))
 
     def samples(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register a generator of (args, params) that the op contract is tested on."""
@@ -220,10 +212,11 @@ class Op:
         if self.keeps_inputs:
             args = [a if isinstance(a, Tensor) else _Number for a in args]  # type: ignore[assignment]
         saved = self.take(y, arrays, residuals) if self.plan else ()
-        entry = enter(self, params, nodes, y, saved, self.versions(None, args, None), 3)
-        result = make(y, entry, base)
+        result = record(self, params, nodes, y, saved, self.versions(None, args, None), 3)
+        if base is not None:
+            view_of(result, base)
         if self.keeps_output:  # its check comes last
-            entry.checks = (*entry.checks, result.version, result.version[0])
+            result.grad_fn.checks += result.version, result.version[0]
         return result
 
     def _by_composite(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -303,6 +296,12 @@ def _cast(a: Any, dtype: dtypes.DType) -> Any:
     return a if dtype.kind == "f" else make(np.asarray(a).astype(dtype), None, None)
 
 
+def view_of(view: Any, base: Any) -> None:
+    """The tensor shares memory with base, and so all changes in place."""
+    root = base if base.base is None else base.base[0]
+    view.version, view.base = base.version, (root, root.grad_fn)
+
+
 def refresh(view: Any) -> None:
     """A view of a tensor that was changed in place since it was taken gets the entry it would get now."""
     base, entry = view.base
@@ -326,8 +325,6 @@ def adopt(tensor: Any, result: Any) -> None:
 
 
 # --- the tape -----------------------------------------------------------------------------------------------
-
-_clock = clock
 
 
 class Entry:
@@ -371,16 +368,20 @@ class _Number:
     version = (0,)
 
 
-def enter(op: Op, params: dict[str, Any], inputs: Any, y: Array, saved: Any, checks: Any, ours: int) -> Entry:
-    """The entry of y, which op just made, `ours` frames or more below the user's. Faster than `__init__`."""
-    entry = Entry()
-    entry.op, entry.params, entry.inputs, entry.shape, entry.dtype = op, params, inputs, y.shape, y.dtype
-    entry.index, entry.hooks = next(_clock), None
-    frame = getframe(ours)
-    code = frame.f_code
+def record(op: Op, params: dict[str, Any], inputs: Any, y: Array, saved: Any, checks: Any, ours: int) -> Any:
+    """The result y that op just made, with its entry; `ours` frames or more lie below the user's.
+
+    As make() and an `__init__` would do it, in no further call: all that is recorded comes through here.
+    """
+    result, entry = Tensor(), Entry()
+    result.array, result.grad_fn, result._requires_grad = y, entry, True
+    result._grad = result.name = result.base = result.hooks = entry.hooks = None
+    entry.op, entry.params, entry.inputs = op, params, inputs
+    entry.shape, entry.dtype, entry.index = y.shape, y.dtype, next(clock)
+    entry.saved, entry.checks, result.version = saved, checks, [0]
+    code = (frame := getframe(ours)).f_code
     entry.place = (code, frame.f_lasti) if code.co_filename in users else caller(ours + 1)
-    entry.saved, entry.checks = saved, checks
-    return entry
+    return result
 
 
 def node_of(tensor: Any) -> Any:

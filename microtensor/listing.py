@@ -166,7 +166,7 @@ class _Paths:
         self.paths: list[str | None] = [None]
 
     def note(self) -> None:
-        self.ticks.append(next(engine._clock))
+        self.ticks.append(next(engine.clock))
         self.paths.append(self.running[-1] if self.running else None)
 
     def at(self, index: int) -> str | None:

@@ -47,6 +47,7 @@ def explain_missing(owner: Any) -> None:
     """From now on a name that a module (given by its own name) or the instances of a class lack is explained.
 
     It costs nothing until then; said in this way, and not by a `__getattr__`, type checkers still see it.
+    Under Python 3.11 each attribute of each tensor would be read four times as slowly: its own words stand.
     """
 
     def of_module(name: str) -> NoReturn:
@@ -57,5 +58,5 @@ def explain_missing(owner: Any) -> None:
 
     if isinstance(owner, str):
         sys.modules[owner].__dict__["__getattr__"] = of_module
-    else:
+    elif sys.version_info >= (3, 12):
         owner.__getattr__ = of_instance

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from microtensor import engine
 from microtensor.dtypes import float32, float64
-from microtensor.engine import Op, enter
+from microtensor.engine import Op, record
 from microtensor.mode import mode
 
 __all__ = ["operator"]
@@ -22,11 +22,10 @@ def operator(op: Op, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any
     if op.keeps_output or op.residuals or op.view or (op.differentiable and op.vjp_function is None):
         return otherwise
     forward, take, versions, recorded = op.forward, op.take, op.versions, op.differentiable
-    keeps_nothing, keeps_all = not op.plan, op.keeps_all
+    keeps_nothing, keeps_all, no_params = not op.plan, op.keeps_all, op.defaults
 
     def method(self: Any, other: Any) -> Any:
-        tensor = engine.Tensor
-        if type(self) is not tensor or type(other) is not tensor or self.base is not None:
+        if type(self) is not type(other) or self.base is not None:
             return otherwise(self, other)
         x, y = self.array, other.array
         dtype = x.dtype
@@ -44,11 +43,11 @@ def operator(op: Op, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any
         a = (self.grad_fn or self) if left else weak(self)
         b = (other.grad_fn or other) if right else weak(other)
         if keeps_nothing:
-            return engine.make(z, enter(op, {}, (a, b), z, (), (), 2), None)
+            return record(op, no_params, (a, b), z, (), (), 2)
         if keeps_all:
             u, v = self.version, other.version
-            return engine.make(z, enter(op, {}, (a, b), z, (x, y), (u, u[0], v, v[0]), 2), None)
+            return record(op, no_params, (a, b), z, (x, y), (u, u[0], v, v[0]), 2)
         saved, checks = take(z, (x, y), None), versions(None, (self, other), None)
-        return engine.make(z, enter(op, {}, (a, b), z, saved, checks, 2), None)
+        return record(op, no_params, (a, b), z, saved, checks, 2)
 
     return method

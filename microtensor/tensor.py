@@ -299,21 +299,14 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return _make(array, None, None)
 
 
-def _make(
-    array: Array, entry: Entry | None, base: Tensor | None, kind: builtins.type[Tensor] = Tensor
-) -> Tensor:
+def _make(array: Array, entry: Entry | None, base: Any, kind: builtins.type[Tensor] = Tensor) -> Tensor:
     """A tensor around an array: made by `entry`, sharing memory with `base` (each may be None)."""
     t = Tensor() if kind is Tensor else object.__new__(kind)  # a call of the class is the faster of the two
-    t.array = array
-    t.grad_fn = entry
-    t._requires_grad = entry is not None
+    t.array, t.grad_fn, t._requires_grad = array, entry, entry is not None
     t._grad = t.name = t.base = t.hooks = None
-    if base is None:
-        t.version = [0]
-    else:
-        t.version = base.version
-        root = base if base.base is None else base.base[0]
-        t.base = root, root.grad_fn
+    t.version = [0]
+    if base is not None:
+        engine.view_of(t, base)
     return t
 
 

@@ -206,7 +206,11 @@ MISSING: dict[str, Callable[[], Any]] = {
     ),
     "autograd: there is no Function here; did you mean engine.op?": lambda: mt.autograd.Function,
     "microtensor: there is no vmap here; its documentation lists what there is": lambda: mt.vmap,
-    "Tensor: there is no unsqueze here; did you mean unsqueeze or squeeze or unique?": lambda: X.unsqueze,
+    (
+        "'Tensor' object has no attribute 'unsqueze'"
+        if sys.version_info < (3, 12)
+        else "Tensor: there is no unsqueze here; did you mean unsqueeze or squeeze or unique?"
+    ): lambda: X.unsqueze,
     "nn: there is no Linaer here; did you mean Linear?": lambda: mt.nn.Linaer,
     "nn.functional: there is no ReLU here; did you mean relu or gelu or microtensor.relu or ": (
         lambda: mt.nn.functional.ReLU

@@ -31,10 +31,8 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Any, requires_grad: bool = True) -> Parameter:
         source = as_tensor(data)
-        parameter: Parameter = Tensor.__new__(cls)
-        parameter.array, parameter.version = source.array, source.version
-        parameter.grad_fn = parameter._grad = parameter.name = parameter.base = parameter.hooks = None
-        parameter._requires_grad = False
+        parameter: Parameter = engine.make(source.array, None, None, cls)
+        parameter.version = source.version
         parameter.requires_grad_(requires_grad)
         return parameter
 

@@ -239,7 +239,7 @@ class Recorder:
         given = [a for a in arrays if isinstance(a, np.ndarray)]
         span.made = sum(getattr(y, "nbytes", 0) for y in results
                         if not (isinstance(y, np.ndarray) and any(shares(y, a) for a in given)))  # fmt: skip
-        self._ticks.append(next(engine._clock))
+        self._ticks.append(next(engine.clock))
         self._forwards.append(span)
 
     def _maker(self, entry: Entry) -> Span | None:

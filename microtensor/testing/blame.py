@@ -27,7 +27,7 @@ def culprit(run: Callable[[], Sequence[Tensor]], module: Any, check: Check) -> s
     plain = mode.run
 
     def noting(forward: Any, *arrays: Any, **params: Any) -> Any:
-        ticks.append(next(engine._clock))
+        ticks.append(next(engine.clock))
         calls.append((forward, [np.array(a) if isinstance(a, np.ndarray) else a for a in arrays]))
         return plain(forward, *arrays, **params)
 

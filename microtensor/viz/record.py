@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from microtensor import engine
+from microtensor.place import clock
 from microtensor.viz import symbols
 
 __all__ = ["Axis", "Recorder", "Span", "Tag", "current", "fold", "is_recording", "opens_fused", "recording",
@@ -129,7 +129,7 @@ _listening = 0  # recorders in all threads: the one flag that is tested where no
 
 def _now() -> int:
     """A tick of the clock that numbers entries: every entry made from now on is newer."""
-    return next(engine._clock)
+    return next(clock)
 
 
 def current() -> Recorder | None:
