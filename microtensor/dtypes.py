@@ -125,16 +125,15 @@ def as_array(data: Any, dtype: DType | None = None, who: str = "tensor") -> np.n
     if not hasattr(data, "dtype") and array.dtype.kind == "f":
         floats = [k for k in kinds if getattr(k, "kind", None) == "f"]
         array = cast(array, np.result_type(*floats, *([default] if not floats or float in kinds else [])))
-    if array.dtype not in KNOWN and array.dtype.newbyteorder("=") in KNOWN:
-        return cast(array, array.dtype.newbyteorder("="))
-    if array.dtype not in KNOWN:
-        long = float64 if array.dtype.itemsize > 8 else float32
-        wider = {"f": long, "i": int64, "u": int64}.get(array.dtype.kind)
-        if wider is None or (array.dtype.kind == "u" and array.dtype.itemsize == 8):
-            known = ", ".join(map(str, KNOWN))
-            raise TypeError(f"{who}: cannot hold {array.dtype}; convert it first to one of {known}")
-        array = cast(array, wider)
-    return array
+    native = array.dtype if array.dtype in KNOWN else array.dtype.newbyteorder("=")
+    if native in KNOWN:
+        return cast(array, native)
+    long = float64 if array.dtype.itemsize > 8 else float32
+    wider = {"f": long, "i": int64, "u": int64}.get(array.dtype.kind)
+    if wider is None or (array.dtype.kind == "u" and array.dtype.itemsize == 8):
+        known = ", ".join(map(str, KNOWN))
+        raise TypeError(f"{who}: cannot hold {array.dtype}; convert it first to one of {known}")
+    return cast(array, wider)
 
 
 def _refuse_cut(who: str, array: np.ndarray[Any, Any], dtype: DType) -> None:

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from microtensor.place import line_of
+
 __all__ = ["broadcast", "common", "factor", "made", "no_product", "to_fit"]
 
 Shape: TypeAlias = tuple[int, ...]
@@ -46,11 +48,11 @@ def made(entries: Iterable[Any]) -> str:
 
 def _origin(entry: Any) -> str:
     """Back to what is no view: heads were split, repeated or cut there; once a line."""
-    ops = {entry.line: entry.op.name}
+    ops = {entry.line: line_of(entry.place, entry.op.name)}
     while entry.op.view and hasattr(entry.inputs[0], "op"):
         entry = entry.inputs[0]
-        ops.setdefault(entry.line, entry.op.name)
-    return ", of ".join(f"{name} at {line}" for line, name in ops.items())
+        ops.setdefault(entry.line, line_of(entry.place, entry.op.name))
+    return ", of ".join(ops.values())
 
 
 def to_fit(want: Shape, shape: Shape, name: str, grow: bool = False) -> str:
@@ -91,12 +93,11 @@ def _cut(want: Shape, shape: Shape) -> Iterator[tuple[str, Shape]]:
 
 def no_product(a: Any, b: Any) -> ValueError:
     """What a product asks of two shapes, and which other way to transpose the second would give it."""
-    K, L, lead, cure = a.shape[-1], b.shape[-2], a.shape[:-2], ""
+    K, L, lead, cure = a.shape[-1], b.shape[-2], a.shape[:-2], factor(a.shape, b.shape)
     rule = f"the last axis of the first ({K}) must equal the second last of the second ({L})"
     if K == L:
         rule = f"axes {lead} and {b.shape[:-2]} before the last two must be equal or 1, from the right"
-        look = "look where these were split, turned or joined: by view(), transpose(), cat()"
-        cure = f"{factor(a.shape, b.shape)}; {look}"
+        cure += "; look where these were split, turned or joined: by view(), transpose(), cat()"
     ways = {".mT": b.mT, ".mT instead of .T": b.T.mT, ".transpose(-3, -2)": b.swapaxes(-min(b.ndim, 3), -2)}
     for how, c in reversed(ways.items()):
         if c.shape[-2] == K and common(lead, c.shape[:-2]) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 import sys
 import warnings
@@ -36,13 +37,21 @@ def caller(ours: int = 1) -> Place | None:
     return None
 
 
-def line_of(place: Place | None) -> str:
-    """`file:line` of what `caller` found."""
-    if place is None:
-        return "unknown line"
-    code, instruction = place
-    line = next(itertools.islice(code.co_positions(), instruction // 2, None))[0]
-    return f"{code.co_filename}:{line}"
+def line_of(place: Place | None, name: str = "") -> str:
+    """`file:line` of what `caller` found; with a name as in "exp at file:line", "permute (x.T) at file:line".
+
+    Names are ours: where another is written there, in one line that can be read, that is added.
+    """
+    where = "unknown line"
+    if place is not None:
+        code, instruction = place
+        line, end, first, last = next(itertools.islice(code.co_positions(), instruction // 2, None))
+        where = f"{code.co_filename}:{line}"
+        if name and line and line == end and last:
+            text = linecache.getline(code.co_filename, line).encode()[first:last].decode(errors="replace")
+            ours = name.split()[0].rpartition(".")[2].strip("_")
+            name += f" ({text})" if text and ours not in text else ""
+    return f"{name} at {where}" if name else where
 
 
 def mark_changed(who: str, *versions: list[Any]) -> None:

@@ -50,7 +50,7 @@ def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
     if [(e.op.name, e.shape) for e, _ in handed] == [("add", ())]:  # total = total + loss
         return f"call it on the new loss alone, not on the sum at {handed[0][0].line}; add up loss.item()"
     old = max((n for _, n in handed), key=lambda e: e.index, default=freed)
-    it, since = f"the result of {old.op.name} at {old.line}", {e for e in new if e.index > last_walk[0]}
+    it, since = f"the result of {line_of(old.place, old.op.name)}", {e for e in new if e.index > last_walk[0]}
     cures = [ONCE, DETACH, AGAIN] if new else [AGAIN, ONCE, DETACH]
     if (freed.place, freed.shape) in {(e.place, e.shape) for e in since} and above >= new - since:
         cures = [f"between the steps, {DETACH}: {it}", ONCE]
@@ -71,7 +71,7 @@ def check(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
     for i, (version, then) in enumerate(zip(entry.checks[::2], entry.checks[1::2], strict=True)):
         if version[0] != then:
             count, place, who, _ = version
-            change = f"by {who} at {line_of(place)} (version {count}, recorded at {then})"
+            change = f"by {line_of(place, who)} (version {count}, recorded at {then})"
             needed = f"{_made(entry)} needs {_checked(entry)[i]}, which was changed in place {change}"
             raise RuntimeError(f"backward: {needed}; {', or '.join(_instead(roots, entry, version))}")
 

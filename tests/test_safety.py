@@ -713,7 +713,7 @@ def test_rows_written_into_what_backward_needs_are_to_be_stacked():
     cell, rows = nn.Linear(2, 2), mt.zeros(3, 2)
     for t in (1, 2):
         rows[t] = cell(rows[t - 1])
-    said = r"by setitem at .*, as in masked_fill\(\) for x\[mask\] = …, or stack\(rows, dim\) for x\[i\]"
+    said = r"by setitem \(rows\[t\]\) at .*, as in masked_fill\(\) for .*, or stack\(rows, dim\) for x\[i\]"
     with pytest.raises(RuntimeError, match=said):
         rows.sum().backward()
 
@@ -939,10 +939,10 @@ def _outside(net, losses):
 
 
 HANDED, ONCE = (
-    r"between the steps, detach\(\) what one step hands to the next: the result of \w+ at .*:\d+",
+    r"between the steps, detach\(\) what one step hands to the next: the result of \w+(?: \(.+\))? at .*:\d+",
     "call it once, on the sum of losses",
 )
-ANEW = r"make the result of \w+ at .*:\d+ anew before each, inside of the loop"
+ANEW = r"make the result of \w+(?: \(.+\))? at .*:\d+ anew before each, inside of the loop"
 APART = r"detach\(\) what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
 FORWARD = "run the forward again before each"
@@ -1360,7 +1360,8 @@ def test_an_operand_that_is_a_view_is_told_back_to_what_was_split():
     heads = k.transpose(1, 2)
     line = inspect.currentframe().f_lineno
     said = (
-        rf"\(2, 2, 6, 4\) is of permute at .*safety\.py:{line - 1}, of reshape at .*safety\.py:{line - 2}\)$"
+        rf"\(2, 2, 6, 4\) is of permute \(k\.transpose\(1, 2\)\) at .*safety\.py:{line - 1}, "
+        rf"of reshape \(x\.exp\(\)\.view\(2, 6, 2, 4\)\) at .*safety\.py:{line - 2}\)$"
     )
     with pytest.raises(ValueError, match=said):
         mt.ones(2, 3, 6, 6) @ heads
@@ -1396,6 +1397,32 @@ def test_a_mask_that_would_enlarge_the_scores_is_told_no_way_that_still_would(qu
     q, key = mt.ones(*query), mt.ones(*query[:2], 5, 8)
     with pytest.raises(ValueError, match=f"make them 1{re.escape(cure)}$"):
         F.scaled_dot_product_attention(q, key, key, mt.ones(*mask).bool())
+
+
+def test_what_is_written_is_told_where_the_op_has_another_name():
+    x = mt.ones(2, 3, requires_grad=True)
+    y = x.exp()
+    square = y * y
+    y += 1.0
+    with pytest.raises(RuntimeError, match=r"in place by add_ \(y \+= 1\.0\) at .*_safety\.py:\d+ \(version"):
+        square.sum().backward()
+    y = x.exp()
+    square = y * y
+    y.mul_(2.0)
+    with pytest.raises(RuntimeError, match=r"in place by mul_ at .*_safety\.py:\d+ \(version"):
+        square.sum().backward()
+    several = x.transpose(
+        0,
+        1,
+    )
+    é, part = "é", several[1:]  # Python counts columns in bytes
+    said = r"is of getitem \(several\[1:\]\) at .*py:\d+, of permute at .*py:\d+\)$"
+    with pytest.raises(ValueError, match=said):
+        part + mt.ones(len(é) + 3)
+    unreadable = {"x": x}
+    exec(compile("y = x[0]", "nowhere.py", "exec"), unreadable)
+    with pytest.raises(ValueError, match=r"is of getitem at nowhere\.py:1\)$"):
+        unreadable["y"] + mt.ones(4)
 
 
 def test_an_overwritten_value_is_shown_with_its_own_shape():
