@@ -241,17 +241,16 @@ class Op:
 
     def _explain(self, error: Exception, arrays: Sequence[Any], nodes: Sequence[Any]) -> Exception:
         """The error in the house's form; of shapes, with the lines that made them. Its cause adds to it."""
-        told = self._tell(error, arrays)
-        told.__cause__ = told.__cause__ if told is error or told.__suppress_context__ else error
+        told, text = error, str(error)
+        if not text.startswith((f"{self.__name__}:", f"{self.name}:")):
+            told = self._tell(error, text, arrays)
+            told.__cause__ = None if told.__suppress_context__ else error
         if isinstance(told, ValueError):
             told.args = (f"{told}{made(nodes)}",)
         return told
 
-    def _tell(self, error: Exception, arrays: Sequence[Any]) -> Exception:
-        """In the house's form; errors that already have it pass."""
-        text = str(error)
-        if text.startswith(f"{self.__name__}:") or text.startswith(f"{self.name}:"):
-            return error
+    def _tell(self, error: Exception, text: str, arrays: Sequence[Any]) -> Exception:
+        """In the house's form, which the text has not."""
         given = ", ".join(f"{a.dtype}{a.shape}" if hasattr(a, "shape") else repr(a) for a in arrays)
         if self.broadcasts and isinstance(error, ValueError):
             try:
