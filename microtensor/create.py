@@ -62,6 +62,9 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 def from_numpy(array: Any) -> Tensor:
     """A tensor that shares the array's memory: a change of one is a change of the other.
 
+    What NumPy changes there is not counted: a backward() that needs the numbers of before is silently wrong.
+    For a buffer that is filled again, as in a loader, use `tensor`, which copies.
+
     Shapes: that of the array
     Raises: TypeError for what is no array, and memory of a dtype that is not here.
     Source: torch.from_numpy.
