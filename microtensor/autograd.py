@@ -46,7 +46,7 @@ def backward(
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     if stale:
         _, place, who, _ = stale[0].version
-        cures = ["optimizer.zero_grad() (model.zero_grad() if all are its own)", "p.grad = None for each"]
+        cures = ["optimizer.zero_grad() (model.zero_grad() reaches its own alone)", "p.grad = None for each"]
         cures.sort(reverse=not who.endswith(".step"))
         warn(f"backward: .grad adds up the gradients of three steps, in {len(stale)} of {len(leaves)} "
              f"leaves, the first of shape {stale[0].shape}; set it to zero once a step, right after {who} "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations, islice
+from itertools import combinations, count, islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,10 +23,11 @@ def broadcast(who: str, *shapes: Shape) -> Shape:
     if (shape := common(*shapes)) is not None:
         return shape
     given, cure = " and ".join(map(str, shapes)), "from the right, axes must be equal or 1"
+    n = next(n for n in count(1) if common(*(shape[-n:] for shape in shapes)) is None)
     if len(shapes) == 2:
         long, short = max(shapes, key=len), min(reversed(shapes), key=len)
         cure += to_fit(long, short, "second" if short == shapes[1] else "first", grow=True)
-    raise ValueError(f"{who}: shapes {given} do not broadcast; {cure}") from None  # NumPy's says less
+    raise ValueError(f"{who}: shapes {given} do not broadcast, at axis -{n}; {cure}") from None
 
 
 def common(*shapes: Shape) -> Shape | None:

@@ -99,7 +99,7 @@ def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any])
         how = "b = b * 2 for b *= 2, and h = cat([a, b]) where h, which b is a view of, is read later"
     if who.startswith("setitem"):
         how = "masked_fill() for x[mask] = …, or stack(rows, dim) for x[i] = …"
-    return f"compute a new tensor there, as in {how}", "change a clone() of it", LATE
+    return f"compute a new tensor there, as in {how}", "change a clone() and let that take its place", LATE
 
 
 def _checked(entry: Entry) -> list[str]:

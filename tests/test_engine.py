@@ -918,8 +918,12 @@ def test_an_op_without_a_gradient_says_so(declare):
 
 
 def test_errors_of_a_forward_say_who_and_what_was_given():
-    with pytest.raises(ValueError, match=r"add: shapes \(2, 3\) and \(4,\) do not broadcast"):
+    with pytest.raises(ValueError, match=r"add: shapes \(2, 3\) and \(4,\) do not broadcast, at axis -1; "):
         mt.ones(2, 3) + mt.ones(4)
+    with pytest.raises(
+        ValueError, match=r"mul: shapes \(2, 3, 1\) and \(5, 3, 2\) do not broadcast, at axis -3; "
+    ):
+        mt.ones(2, 3, 1) * mt.ones(5, 3, 2)
     with pytest.raises(ValueError, match=r"matmul: shapes \(2, 3\) and \(2, 3\) do not fit"):
         mt.ones(2, 3) @ mt.ones(2, 3)
 
