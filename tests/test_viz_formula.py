@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import evaluation
 import numpy as np
 import pytest
 
@@ -110,7 +111,7 @@ def test_every_equation_gives_the_engines_values(
 def check_equations(truth: Truth) -> None:
     for group in truth.groups:
         assert group.span is not None
-        got = formula.evaluate(group.span.texts[0], truth.names(group))
+        got = evaluation.evaluate(group.span.texts[0], truth.names(group))
         # float64, and sums of 8 products in another order: a few units in the last place
         np.testing.assert_allclose(got, truth.output(group).array, rtol=1e-12, atol=1e-13)
 
@@ -136,7 +137,7 @@ def check_gradients(truth: Truth) -> int:
             if tensor is None:
                 continue
             shape = truth.gradient_of(tensor).shape
-            got = formula.evaluate(text, names)
+            got = evaluation.evaluate(text, names)
             assert got.shape == shape, text  # a sum over the batch is said
             count += 1
             if adds:
@@ -161,7 +162,7 @@ def test_what_is_said_of_each_head_gives_the_engines_values(
 def test_a_false_label_is_caught(rng: np.random.Generator) -> None:
     truth = run(rng, None, 0.0, True, False)
     group = next(g for g in truth.groups if g.span is not None and g.span.key == "scores")
-    wrong = formula.evaluate("S = Q @ K.mT / d_k", truth.names(group))
+    wrong = evaluation.evaluate("S = Q @ K.mT / d_k", truth.names(group))
     assert not np.allclose(wrong, truth.output(group).array)
 
 
@@ -218,7 +219,7 @@ def test_names_stand_for_symbols_numbers_and_nothing() -> None:
     assert printer.print("Y = A @ W + b") == "Q = S̃ W^Q"
     assert printer.print("dropout(A, p)") == "dropout(S̃, 0.1)"
     assert printer.print("dA += dY @ W.mT") == "dS̃ += dQ (W^Q)ᵀ"
-    assert formula.evaluate("Y = a + b", {"a": 2.0, "b": None}) == 2.0
+    assert evaluation.evaluate("Y = a + b", {"a": 2.0, "b": None}) == 2.0
 
 
 @pytest.mark.parametrize(("p", "plain"), [(2, "g · 2 ∘ x"), (3, "g · 3 ∘ x^2"), (0.5, "g · 0.5 ∘ x^−0.5")])

@@ -11,6 +11,7 @@ import inspect
 import math
 from typing import Any
 
+import evaluation
 import numpy as np
 import pytest
 
@@ -47,7 +48,7 @@ def in_numpy(name: str, x: Any, params: dict[str, Any]) -> dict[str, Any]:
         "concat": lambda *xs: np.concatenate(xs, axis),
         "clamp": np.clip,
         "softmax": lambda x, axis=-1: np.moveaxis(
-            formula.FUNCTIONS["softmax"](np.moveaxis(x, axis, -1)), -1, axis
+            evaluation.FUNCTIONS["softmax"](np.moveaxis(x, axis, -1)), -1, axis
         ),
         "inside": lambda x, low, high: np.clip(x, low, high) == x,
         "flip": lambda x, axis=None: np.flip(x, params.get("axes", axis)),
@@ -190,7 +191,7 @@ def test_the_formula_of_an_op_gives_what_it_computes(rng: np.random.Generator, n
         names |= printed(op, args, params)
         names |= back(op, args, params, None) if name in ("gelu", "attention") else {}
         want = op(*args, **params)
-        got = formula.evaluate(text, names)
+        got = evaluation.evaluate(text, names)
         np.testing.assert_allclose(np.reshape(got, want.shape), want, rtol=1e-11, atol=1e-12)
 
 
@@ -264,7 +265,7 @@ def names_of(op: Any, args: Any, params: dict[str, Any], y: Any, g: Any) -> dict
     if op.name == "attention":
         names["softmax"] = _softmax_by
     for step in ordered(texts_of(op).steps):
-        names[formula.parse(step)[0]] = formula.evaluate(step, names)  # type: ignore[index]
+        names[formula.parse(step)[0]] = evaluation.evaluate(step, names)  # type: ignore[index]
     return names
 
 
@@ -279,7 +280,7 @@ def ordered(steps: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def evaluate(text: str, names: dict[str, Any]) -> Any:
-    got = formula.evaluate(text, names)
+    got = evaluation.evaluate(text, names)
     return got[names["slot"]] if isinstance(got, list) else got
 
 
@@ -369,8 +370,8 @@ def test_a_false_gradient_is_caught(rng: np.random.Generator) -> None:
     op, args, params = next(cases("tanh", rng))
     y = op(*args, **params)
     names = names_of(op, args, params, y, np.ones(y.shape))
-    true = formula.evaluate(texts_of(op).gradients[0] or "", names)
-    assert not np.allclose(formula.evaluate("g * (1 - y)", names), true)
+    true = evaluation.evaluate(texts_of(op).gradients[0] or "", names)
+    assert not np.allclose(evaluation.evaluate("g * (1 - y)", names), true)
 
 
 def test_a_docstring_is_read_as_people_write_it() -> None:
