@@ -251,3 +251,12 @@ def test_what_is_no_weight_and_no_label_is_refused(arguments: Any, message: str)
 def test_an_unknown_theme_is_refused() -> None:
     with pytest.raises(ValueError, match="attention: theme='blue' is not to be had; choose 'auto'"):
         viz.attention(mt.eye(2), theme="blue")
+
+
+def test_the_darkest_colour_is_the_greatest_weight_rounded_up_to_a_tenth() -> None:
+    A = np.full((1, 4, 4), 0.25)
+    A[0, 0] = [0.29, 0.21, 0.25, 0.25]
+    text = viz.attention(A).svg()
+    assert ">0.3  attention weight<" in text
+    assert max(float(found) for found in re.findall(r'fill-opacity="([\d.]+)"', text)) == 0.97
+    assert ">1  attention weight<" in viz.attention(np.eye(4)[None]).svg()

@@ -80,7 +80,8 @@ def attention(
     """A heat-map of every layer and head: how much each query (row) attends to each key (column).
 
     weights: of one layer (T, S), (H, T, S) or (1, H, T, S), or a list of these, one per layer, such as the
-    lists of `models.Attention`. They are drawn as they are, so give those before dropout.
+    lists of `models.Attention`. They are drawn as they are, so give those before dropout. The darkest colour
+    is the greatest of them all, rounded up to a tenth, which the scale below them says.
     queries, keys: the tokens, T and S of them; by default their numbers. Without keys it is self-attention,
     where they are the queries. theme: "auto" (the reader's setting), "light" or "dark".
 
@@ -173,6 +174,8 @@ class _Writer:
         T, S = len(drawn.queries), len(drawn.keys)
         self.cell = min(LARGEST, max(SMALLEST, SIDE / max(T, S)))
         self.letters = min(LETTERS, self.cell)  # of tokens
+        tenths = math.ceil(10 * max(float(A.max()) for A in drawn.maps) - 1e-6)
+        self.top = min(1.0, max(1, tenths) / 10)  # the weight that is darkest
         self.wide, self.high = self.cell * S, self.cell * T
         self.left = GAP + 8 + self._width(drawn.queries)  # of the first map
         self.below = 28 + self._width(drawn.keys)  # a map: its keys, and what they are
@@ -180,7 +183,7 @@ class _Writer:
         rows = math.ceil(heads / max(1, (PAGE * self.letters - self.left) // self.apart))
         in_row, high = math.ceil(heads / rows), GAP + self.high + self.below
         self.several = len(drawn.maps) * heads > 1  # a single map is nobody's but its title's
-        width = self.left + max(in_row * self.apart, SCALE + 140, 8.5 * len(drawn.title) + GAP - self.left)
+        width = self.left + max(in_row * self.apart, SCALE + 152, 8.5 * len(drawn.title) + GAP - self.left)
         lines = [
             (maps[i : i + in_row], number, i)
             for number, maps in enumerate(drawn.maps, 1)
@@ -235,7 +238,7 @@ class _Writer:
         self._text(x, y - 6, name, second=True)
         group = self._add("g", **{"class": "map"})
         for t, s in np.argwhere(weights >= FAINTEST).tolist():
-            colour, opacity = self.colours.kinds["S"].stroke, f"{min(1.0, weights[t, s]):.2f}"
+            colour, opacity = self.colours.kinds["S"].stroke, f"{min(1.0, weights[t, s] / self.top):.2f}"
             cell = self._add("rect", group, x=x + s * self.cell, y=y + t * self.cell, width=self.cell,
                              height=self.cell, fill=colour, fill_opacity=opacity)  # fmt: skip
             self._add("title", cell).text = self._said(t, s, weights)
@@ -250,14 +253,14 @@ class _Writer:
         return ", ".join(self._said(t, int(row.argmax()), weights) for t, row in enumerate(weights[:10]))
 
     def _scale(self, x: float, y: float) -> None:
-        """What a colour means: 0 to 1 in ten steps."""
+        """What a colour means, from 0 to the greatest weight, rounded up to a tenth, in ten steps."""
         for i in range(10):
             colour, opacity = self.colours.kinds["S"].stroke, f"{(i + 0.5) / 10:g}"
             self._add("rect", x=x + 14 + i * SCALE / 10, y=y, width=SCALE / 10, height=10, fill=colour,
                       fill_opacity=opacity)  # fmt: skip
         self._add("rect", x=x + 14, y=y, width=SCALE, height=10, fill="none", stroke=self.colours.rule)
         self._text(x, y + 9, "0")
-        self._text(x + 20 + SCALE, y + 9, "1  attention weight")
+        self._text(x + 20 + SCALE, y + 9, f"{self.top:g}  attention weight")
 
     def _finish(self) -> None:
         """Title, description and themes, as the drawings have them."""
