@@ -698,10 +698,16 @@ def test_the_legend_explains_norms_and_words_where_they_are_drawn(
     layer: MultiHeadAttention, x: mt.Tensor, g: mt.Tensor
 ) -> None:
     for level in ("equations", "tape", "heads", "ops"):
-        assert "‖∂‖: norm of the whole" in viz.draw(layer, x, grads=g, level=level).dot
+        assert "‖∂‖: Euclidean (Frobenius) norm of the whole" in viz.draw(layer, x, grads=g, level=level).dot
         assert "norm of" not in viz.draw(layer, x, level=level).dot
         shares = "gradient, norm of its share" in viz.draw(layer, x, grads=g, level=level).dot
         assert shares == (level != "heads")  # whose arrows have none
+
+    for grads, said in ((g, "<I>Y</I>: as given"), ("random", "<I>Y</I>: random")):
+        assert f"backward begins with ∂{said}" in viz.draw(layer, x, grads=grads).dot
+    assert "backward begins with ∂<I>y</I>: 1" in viz.draw((x * x).sum(), grads=True).dot
+    bias = MultiHeadAttention(8, 2, bias=True)
+    assert "= 0 !: no gradient but rounding" in viz.draw(bias, mt.randn(2, 3, 8), grads="random").dot
 
     def explained(**options: Any) -> set[str]:
         legend = viz.draw(layer, x, **options).dot.split("label=<", 1)[1].split(">];")[0]
@@ -776,7 +782,7 @@ def test_words_of_the_legend_use_the_names_that_are_drawn(x: mt.Tensor, names: s
     drawing = viz.draw(MultiHeadAttention(16, 2), x, mask=causal_mask(5), names=names)
     made = {line.split(" = ")[0] for line in drawing.about}
     words = legend_of(drawing)
-    H, h = re.search(r"head_\w: (\w+) of the last of (\w) heads", words).groups()  # type: ignore[union-attr]
+    H, h = re.search(r"head_\w: (\w+) of head number (\w), the last", words).groups()  # type: ignore[union-attr]
     assert H in made
     assert f"{h} = 2" in words
     for mask in re.findall(r"mask: −∞ where (\w+) forbids", words):

@@ -116,6 +116,15 @@ def test_of_two_heads_no_arrow_leaves_its_frame_to_come_back() -> None:
 
 
 @pytest.mark.parametrize("direction", ["TB", "LR"])
+def test_of_four_heads_no_arrow_runs_along_a_frame(direction: str) -> None:
+    """But where one of a parameter crosses its border at a slant."""
+    for names, grads in itertools.product(("math", "code"), (False, True)):
+        drawn = drawing(level="heads", heads=4, names=names, grads=grads, direction=direction)
+        along = [fault for fault in on_frames(drawn.json) if "along" in fault]
+        assert [fault for fault in along if "-p_" not in fault or int(fault.split()[3]) > 24] == []
+
+
+@pytest.mark.parametrize("direction", ["TB", "LR"])
 def test_of_two_heads_no_arrows_of_parameters_run_along_each_other(direction: str) -> None:
     for names, grads in itertools.product(("math", "code"), (False, True)):
         pairs = together(drawing(level="heads", names=names, grads=grads, direction=direction).json)

@@ -33,9 +33,9 @@ def leaf(*shape: int) -> mt.Tensor:
     return mt.randn(shape, requires_grad=True)
 
 
-def transformer() -> tuple[Any, ...]:
+def transformer(norm: str = "post") -> tuple[Any, ...]:
     sizes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 3, "n_decoder_layers": 2}
-    model = Transformer(TransformerConfig(30, 30, max_len=20, **sizes))
+    model = Transformer(TransformerConfig(30, 30, max_len=20, norm=norm, **sizes))
     return model, mt.randint(3, 30, (2, 7)), mt.randint(3, 30, (2, 5))
 
 
@@ -46,7 +46,7 @@ def gpt() -> tuple[Any, ...]:
 
 def clusters(dot: str) -> dict[str, str]:
     """Name → title of every cluster."""
-    return dict(re.findall(r'graph \[id="(\w+)", class=module, label=<([^<]*)>', dot))
+    return dict(re.findall(r'graph \[id="(\w+)", class=module, label=<([^<]*)', dot))
 
 
 def ops(dot: str) -> list[str]:
@@ -64,6 +64,26 @@ def test_modules_are_boxes_around_the_lines_that_they_compute() -> None:
         "cluster_feed_forward": "feed_forward: FeedForward",
         "cluster_sublayer2": "sublayer2: SubLayer",
     }
+
+
+def test_a_module_that_calls_another_between_its_own_lines_has_a_box_around_each_part() -> None:
+    """Around both, arrows would leave the box and return: those of a sublayer with its norm before."""
+    dot = viz.draw(EncoderLayer(16, 2, 32, norm="pre"), leaf(2, 5, 16)).dot
+    inside = re.findall(r"class=module, label=<sublayer\d: SubLayer>.*?\n((?:.|\n)*?)\n  }", dot)
+    assert [len(re.findall(r'class="op ', text)) for text in inside] == [2, 2]  # dropout and sum, no norm
+    assert [m for m in clusters(viz.draw(*transformer(), depth=2).dot).values() if "Positional" in m] == [
+        "positions: PositionalEncoding"
+    ] * 2
+
+
+def test_the_encoder_stands_left_of_the_decoder() -> None:
+    """As in the paper's Figure 1, its source left of the target."""
+    for norm in ("post", "pre"):
+        objects = viz.draw(*transformer(norm), depth=2).json["objects"]
+        placed = [(o, float(o["pos"].split(",")[0])) for o in objects if "pos" in o]
+        at = {key: x for o, x in placed for key in (o["name"], o["id"])}
+        assert at["node-src"] < at["node-tgt"]
+        assert at["EncoderLayer"] < at["DecoderLayer"]
 
 
 def test_a_module_of_one_line_has_no_box() -> None:
@@ -90,6 +110,11 @@ def test_a_module_of_one_line_has_no_box() -> None:
         (lambda: (DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 7, 16)), {}),
         (lambda: (DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 7, 16)), {"depth": 1}),
         (lambda: (Encoder(3, 16, 2, 32), leaf(2, 5, 16)), {}),
+        (lambda: transformer("pre"), {}),
+        (lambda: transformer("pre"), {"direction": "BT"}),
+        (lambda: transformer("pre"), {"direction": "LR"}),
+        (transformer, {"level": "tape", "direction": "LR"}),
+        (lambda: (Encoder(3, 16, 2, 32), leaf(2, 5, 16)), {"level": "tape"}),
         (transformer, {"depth": 1}),
         (transformer, {"depth": 2}),
         (transformer, {"depth": 3}),
@@ -460,6 +485,7 @@ def test_layers_that_are_alike_are_drawn_once() -> None:
     one = viz.draw(EncoderLayer(16, 2, 32), leaf(2, 5, 16))
     assert len(ops(drawing.dot)) == len(ops(one.dot))
     assert clusters(drawing.dot)["cluster_layers_0"] == "EncoderLayer × 6"
+    assert '>each reads<BR ALIGN="LEFT"/>the one before<' in drawing.dot
     assert 'tooltip="modules layers.0 … layers.5"' in drawing.dot
     assert "6 × d×d" in drawing.dot
     assert "156 tape ops" in drawing.dot

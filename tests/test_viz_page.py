@@ -350,7 +350,7 @@ def test_many_ways_to_fold_are_one_a_depth() -> None:
     drawing = viz.draw(*model())
     assert drawing.data["together"]
     assert len(drawing.states) == 4
-    assert drawing.states[0].data["folded"] == ["decoder", "encoder", "positions"]
+    assert drawing.states[0].data["folded"] == ["decoder", "encoder"]
     assert drawing.data["closed"] == 1
 
 

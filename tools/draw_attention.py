@@ -164,7 +164,7 @@ def draw(chosen: argparse.Namespace) -> viz.Drawing:
         memory,
         mask=mask,
         **line_by_line,
-        grads=mt.randn(x.shape) if chosen.grads else False,
+        grads="random" if chosen.grads else False,
         values=chosen.values,
         cost=chosen.cost,
         level=chosen.level,

@@ -36,6 +36,7 @@ class _Writer:
         self.picture, self.direction, self.theme, self.legend = picture, direction, theme, legend
         self.layout: Layout = plan(picture, variant)
         self.reverse = variant.reverse
+        self.heads = sum(cluster.index is not None for cluster in picture.clusters)
         self.between = Counter((arrow.tail, arrow.head) for arrow in picture.arrows)
 
     def lines(self) -> Iterator[str]:
@@ -58,11 +59,11 @@ class _Writer:
             ranksep, margin = 0.12 if labels or self.picture.code else 0.18, "0.04,0.035"
         elif labels:  # they make room of their own between ranks
             ranksep = 0.20
-        if sum(c.index is not None for c in self.picture.clusters) > 1 + (self.direction != "LR"):
+        if self.heads > (1 if self.direction == "LR" else 2):
             ranksep = 0.42  # the arrows of a parameter's box must part
-        # several layers: a second look for crossings would forget the order of lanes in a module's frame
-        layers = {b.block for b in self.picture.order if b.lane == "Q" and self.picture.level == "equations"}
-        order = ", remincross=false" if len(layers) > 1 else ""
+        # a second look for crossings would forget the order of lanes in their frames
+        look = self.picture.level == "ops" or (self.picture.level, self.direction) == ("heads", "TB")
+        order = "" if look else ", remincross=false"
         label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
         yield (
             f"  graph [rankdir={self.direction}, ranksep={ranksep:.2f}, nodesep={nodesep:.2f}, newrank=true, "
@@ -164,16 +165,15 @@ class _Writer:
 
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
         theme, lines = self.theme, cluster.lines
-        above = self.direction == "LR"  # of the spine
-        right = self.direction == "LR" and cluster.module  # arrows into a module's ops come from the left
+        sideways, second = self.direction == "LR", 2 * (cluster.index or 0) > self.heads + 1
+        above = sideways and not second  # of the spine; of heads on the outer side, where no arrow leaves
+        right = second or (sideways and (cluster.module or cluster.index is not None))
         if cluster.outer:  # the corner that the fewest arrows pass, tried on models of every kind
-            above, right = self.direction != "LR", True
-        if cluster.index is not None:  # on the outer side, where no arrow leaves for the others
-            heads = [c.index for c in self.picture.clusters if c.index is not None]
-            second = 2 * cluster.index > max(heads) + 1
-            right, above = self.direction == "LR" or second, self.direction == "LR" and not second
+            above, right = not sideways, True
+        elif cluster.column:  # that of what is kept behind it, where no dotted line ends
+            above, right = cluster.column != "tape", cluster.column == "tape" and self.reverse
         where = f"labelloc={'t' if above else 'b'}, labeljust={'r' if right else 'l'}"
-        lines = in_lines(" ".join(lines), 24) if self.direction == "LR" and len(lines) > 2 else lines
+        lines = in_lines(" ".join(lines), 24) if sideways and len(lines) > 2 else lines
         label = "".join(f'{symbols.escape(symbols.clean(line))}<BR ALIGN="LEFT"/>' for line in lines)
         label = label if len(lines) > 1 else symbols.escape(symbols.clean(lines[0]))
         label = label if cluster.index is None else symbols.html(lines[0])
@@ -181,12 +181,12 @@ class _Writer:
         if not cluster.module:
             look = f'style="rounded,filled", fillcolor="{theme.cluster}", fontsize={CLUSTER}'
         if cluster.column:
-            where, look, label = self._corner(cluster), self._column(cluster), f"<B>{label}</B>"
+            look, label = self._column(cluster), f"<B>{label}</B>"
         look += f", margin={self._margin(cluster)}"
         yield f"{indent}subgraph {cluster.name} {{"
         yield (
-            f'{indent}  graph [id="{cluster.name}", class=module, label=<{label}>, {where}, {look}, '
-            f"{self._frame(cluster)}, penwidth=0.9, tooltip={symbols.quote(cluster.tooltip)}];"
+            f'{indent}  graph [id="{cluster.name}", class=module, label=<{label}>, {where}, '
+            f'color="{theme.rule}", {look}, penwidth=0.9, tooltip={symbols.quote(cluster.tooltip)}];'
         )
         for box in cluster.boxes[:: -1 if self.reverse and cluster.column else 1]:
             yield from self._box(box, indent + "  ")
@@ -194,19 +194,11 @@ class _Writer:
             yield from self._cluster(inner, indent + "  ")
         yield f"{indent}}}"
 
-    def _corner(self, cluster: Cluster) -> str:
-        """Where the title of a column stands: that of what is kept behind it, where no dotted line ends."""
-        below = cluster.column == "tape"
-        return f"labelloc={'b' if below else 't'}, labeljust={'r' if below and self.reverse else 'l'}"
-
     def _column(self, cluster: Cluster) -> str:
         fills = {"fwd": self.theme.cluster, "tape": self.theme.paper, "bwd": self.theme.backward}
-        style = "rounded,dashed" if cluster.column == "tape" else "rounded,filled"
-        return f'style="{style}", fillcolor="{fills[cluster.column]}", fontsize={CLUSTER}'
-
-    def _frame(self, cluster: Cluster) -> str:
-        colour = self.theme.gradient if cluster.column == "bwd" else self.theme.rule
-        return f'color="{colour}"' + (f', fontcolor="{colour}"' if cluster.column == "bwd" else "")
+        style, purple = "dashed" if cluster.column == "tape" else "filled", self.theme.gradient
+        colours = f', color="{purple}", fontcolor="{purple}"' if cluster.column == "bwd" else ""
+        return f'style="rounded,{style}", fillcolor="{fills[cluster.column]}", fontsize={CLUSTER}{colours}'
 
     def _margin(self, cluster: Cluster) -> int:
         """Wide enough for the label to stand beside the arrow that leaves the cluster.
@@ -226,10 +218,15 @@ class _Writer:
         cells = tail.shape == "cells" and (self.direction == "LR" or not tail.stacked)
         port = f":{arrow.port}:{PORT_SIDE[self.direction]}" if cells and arrow.port else ""
         parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
-        parts += ["weight=10"] * (arrow in self.layout.heavy) + self.layout.extra.get(arrow, [])
-        parts += [f"label=<{label}>"] if (label := self._arrow_label(arrow)) else []
-        parts += [f"tooltip={symbols.quote(arrow.tooltip)}"]
-        head = f"{arrow.head.name}:{arrow.head_port}:n" if arrow.head_port else arrow.head.name
+        if arrow in self.layout.heavy:
+            parts.append("weight=10")
+        parts += self.layout.extra.get(arrow, [])
+        if label := self._arrow_label(arrow):
+            parts.append(f"label=<{label}>")
+        parts.append(f"tooltip={symbols.quote(arrow.tooltip)}")
+        # of parameters of many heads an arrow to its letter would run along the border of a frame
+        aimed = arrow.head_port and not (tail.kind == "param" and self.heads > 2)
+        head = f"{arrow.head.name}:{arrow.head_port}:n" if aimed else arrow.head.name
         if (tail.lane, arrow.head.lane) == ("V", "O") and tail.cluster is not arrow.head.cluster:
             head += ":s" if self.direction == "LR" else ":e"  # straight through the frame's side
         inside = arrow.head.cluster is not None and arrow.head.cluster.outer  # or it cuts the lane before
@@ -293,13 +290,12 @@ class _Writer:
         def said(arrow: str, text: str, colour: str = self.theme.text) -> str:
             return f'<FONT COLOR="{colour}" POINT-SIZE="10">{arrow}</FONT>{self._font(" " + text)}'
 
-        arrows, boxes, purple = self.picture.arrows, self.picture.order, self.theme.gradient
+        arrows, purple = self.picture.arrows, self.theme.gradient
         label = ", label = shape" if self.direction != "LR" and any(a.label for a in arrows) else ""
         share = ", norm of its share" if any(a.gradient for a in arrows) else ""
         stops = any(arrow.kind == "fwd" and not arrow.differentiable for arrow in arrows)
         back = any(arrow.kind == "bwd" for arrow in arrows)
-        views = any(box.shape == "view" for box in boxes)
-        norms = any(box.gradient or any(cell.gradient for cell in box.cells) for box in boxes)
+        views = any(box.shape == "view" for box in self.picture.order)
         kinds = [
             (True, said("━▶", f"forward{label}")),
             (stops, said("╍▶", "no gradient flows back")),
@@ -307,7 +303,6 @@ class _Writer:
             (any(arrow.flows for arrow in arrows), said("━▷", f"gradient{share}", purple)),
             (back, said("╌▷", f"gradient{share}", purple)),
             (back, said("·····", "kept by the tape; inputs and parameters live anyway", self.theme.second)),
-            (norms, self._font("‖∂‖: norm of the whole")),
         ]
         yield self._font("    ").join(text for shown, text in kinds if shown)
 

@@ -81,11 +81,6 @@ class Drawing:
         return self._made.texts[0]
 
     @property
-    def texts(self) -> list[str]:
-        """Several ways to write it, of which one is rendered; the first is `dot`."""
-        return self._made.texts
-
-    @property
     def about(self) -> list[str]:
         """Its equations, as plain text."""
         return self._made.about
@@ -113,9 +108,10 @@ class Drawing:
     @functools.cached_property
     def _laid_out(self) -> tuple[str, dict[str, Any]]:
         """The first text that comes out in order, its titles where no arrow runs, and its layout."""
-        for text in self.texts:
+        texts = self._made.texts
+        for text in texts:
             layout = json.loads(self._render("json", text))
-            if len(self.texts) > 1 and not in_order(layout):
+            if len(texts) > 1 and not in_order(layout):
                 continue
             tried = [(struck(layout), text, layout)]
             while (hit := tried[-1][0]) and len(tried) < 8:
@@ -124,7 +120,7 @@ class Drawing:
                 tried.append((struck(layout), text, layout))
             return min(tried, key=lambda made: len(made[0]))[1:]
         raise RuntimeError(
-            f"draw: Graphviz mirrors heads in each of {len(self.texts)} ways to write them; choose another "
+            f"draw: Graphviz mirrors heads in each of {len(texts)} ways to write them; choose another "
             f"direction, or level='equations'"
         )
 
@@ -175,7 +171,7 @@ class Drawing:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """For notebooks: SVG where it can be rendered, and text, of which they choose."""
         made = {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
-        wanted = {k for k in made if (not include or k in include) and k not in (exclude or ())}
+        wanted = set(include or made) - set(exclude or ())
         return {k: text for k, text in made.items() if k in wanted and text is not None}
 
     def _render(self, kind: str, text: str = "") -> bytes:
@@ -215,7 +211,7 @@ def draw(
 
     level: "equations" (a node is a line of the paper), "ops" (a node is a tape entry), "heads" (the lines of
         each head, from the module's forward_per_head) or "tape" (forward, what is kept alive, backward).
-    grads: True from a scalar, or the gradient of the result: norms of gradients, and zeros among them.
+    grads: norms of gradients, and zeros; from the gradient of the result, "random", or True, which is 1.
     depth: modules deeper than that are single nodes. Layers of a list that are alike are drawn once, × N.
     values: cells for scores and attention weights. cost: operations and bytes of each node.
     direction: "TB", "BT" or "LR". shapes: "symbolic" (B×h×n×d_k), "numeric", "both" or None.

@@ -38,42 +38,49 @@ SCORES = "of a row"  # what arrives there adds up to 0 along it: alone no reason
 class Flow:
     """Norms of gradients by node, and of each edge's contribution; whose gradient is zero, or NaN first."""
 
+    start: str  # what the gradient of the result is, in words
     norms: dict[Node, float] = field(default_factory=dict)
     along: dict[Edge, float] = field(default_factory=dict)
     zero: dict[Node, str] = field(default_factory=dict)  # and why, as far as that is known
     broken: Node | None = None  # whose backward was the first to make a NaN
 
 
-def seed(y: Any, grads: Any) -> Any:
-    """The gradient of y that `grads` asks for, as an array; None for none.
+def seed(y: Any, grads: Any) -> tuple[Any, str] | None:
+    """The gradient of y that `grads` asks for, as an array, and in words what it is; None for none.
 
     Raises: ValueError, TypeError for one that does not fit.
     """
     if grads is False or grads is None:
         return None
+    if isinstance(grads, str) and grads == "random":  # from a generator of its own: the user's stays as it is
+        return np.random.default_rng(0).standard_normal(y.shape).astype(y.dtype), "random"
     if grads is True:
         if math.prod(y.shape) != 1:
             raise ValueError(
                 f"draw: grads=True needs a scalar to start from, not {y.shape}; pass the gradient of it as "
                 f"grads=, a tensor of that shape, or draw a loss"
             )
-        return np.ones(y.shape, y.dtype)
+        return np.ones(y.shape, y.dtype), "1"
     if not isinstance(grads, engine.Tensor):
-        raise TypeError(f"draw: grads is {type(grads).__name__}; choose True, False, or the gradient of y")
+        raise TypeError(
+            f"draw: grads is {type(grads).__name__}; choose True, False, 'random' or the gradient of y"
+        )
     if grads.shape != y.shape:
         raise ValueError(f"draw: grads has shape {grads.shape}, and y {y.shape}; make them equal")
-    return grads.array.astype(y.dtype, copy=False)
+    return grads.array.astype(y.dtype, copy=False), "as given"
 
 
-def flow(graph: Graph, ways: Iterable[Folded], y: Any, g: Any, note: Callable[..., Any]) -> Flow:
-    """Walk from y with its gradient g, once for all ways to fold the graph; `note` is told of each VJP.
+def flow(
+    graph: Graph, ways: Iterable[Folded], y: Any, start: tuple[Any, str], note: Callable[..., Any]
+) -> Flow:
+    """Walk from y with its gradient, once for all ways to fold the graph; `note` is told of each VJP.
 
     Raises: RuntimeError if an earlier backward has freed the tape.
     """
     refuse_freed(graph, "gradients")
-    watcher = _Watcher(graph, ways)
+    watcher = _Watcher(graph, ways, Flow(start[1]))
     with Block(watch=lambda entry, g, given: note(entry, watcher(entry, g, given))):
-        found = walk([(y.grad_fn, g)], retain_graph=True)
+        found = walk([(y.grad_fn, start[0])], retain_graph=True)
     for node, gradient, _ in found:
         watcher.arrived(graph.by_id[id(node)], gradient)
     watcher.flow.along |= {edge: norm(total) for edge, total in watcher.sums.items()}
@@ -93,15 +100,14 @@ def refuse_freed(graph: Graph, what: str) -> None:
 class _Watcher:
     """What `walk` shows of each VJP."""
 
-    def __init__(self, graph: Graph, ways: Iterable[Folded]) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, ways: Iterable[Folded], flow: Flow) -> None:
+        self.graph, self.flow = graph, flow
         self.edges: dict[tuple[Node, str], list[Edge]] = {}
         for folded in ways:
             for edge in itertools.chain(folded.edges, *folded.like.values()):
                 for slot in edge.slots:
                     self.edges.setdefault(slot, []).append(edge)
         self.sums: dict[Edge, Any] = {}  # of edges that several uses add up to
-        self.flow = Flow()
         self.terms: dict[Node, float] = {}  # how large the terms are that a gradient sums, or passes on
         self.why: dict[Node, set[str]] = {}  # what would make a gradient 0, for each way that it came
 

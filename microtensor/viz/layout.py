@@ -44,7 +44,6 @@ class Variant(NamedTuple):
     """A way to write level heads: dot takes flat edges between clusters for advice, and may mirror heads."""
 
     far: bool = False  # parameters two ranks above the lanes
-    free: bool = False  # the arrow from V does not decide ranks
     reverse: bool = False  # heads in reverse
     sideways: bool = False  # in rows above each other, which dot turns upside down inside a cluster
 
@@ -53,8 +52,7 @@ def variants(level: str, direction: str) -> list[Variant]:
     """The prettiest first; `in_order` tells whether one came out as it was meant."""
     if level != "heads":
         return [Variant(reverse=level == "tape" and direction == "LR", sideways=direction == "LR")]
-    ways = [(True, False), (False, False), (False, True)]
-    return [Variant(*way, back, direction == "LR") for back in (False, True) for way in ways]
+    return [Variant(far, back, direction == "LR") for back in (False, True) for far in (True, False)]
 
 
 def in_order(layout: dict[str, Any]) -> bool:
@@ -73,11 +71,16 @@ def in_order(layout: dict[str, Any]) -> bool:
 
 def struck(layout: dict[str, Any]) -> list[str]:
     """The clusters whose titles arrows run through in dot's JSON."""
-    edges = (edge for edge in layout.get("edges", []) if edge.get("style") != "invis")
-    points = [point for edge in edges for point in _curve(edge["pos"])]
-    boxes = ((o["name"], o["lp"], o["lwidth"], o["lheight"]) for o in layout.get("objects", []) if "lp" in o)
-    titles = ((name, *map(float, lp.split(",")), 36 * float(w), 36 * float(h)) for name, lp, w, h in boxes)
-    return [name for name, x, y, w, h in titles if any(abs(a - x) < w and abs(b - y) < h for a, b in points)]
+    edges = [edge for edge in layout.get("edges", []) if edge.get("style") != "invis"]
+    points = np.array([point for edge in edges for point in _curve(edge["pos"])])
+    titled = (item for item in layout.get("objects", []) if "lp" in item)
+    return [cluster["name"] for cluster in titled if _runs_through_title(points, cluster)]
+
+
+def _runs_through_title(points: Any, cluster: dict[str, Any]) -> bool:
+    middle = np.array(cluster["lp"].split(","), float)
+    half = 36 * np.array([cluster["lwidth"], cluster["lheight"]], float)  # 72 points are an inch
+    return bool((np.abs(points - middle) < half).all(1).any())
 
 
 def _curve(pos: str) -> Iterator[Any]:
@@ -113,7 +116,7 @@ def plan(picture: Picture, variant: Variant) -> Layout:
     for number, block in enumerate(blocks.values()):
         suffix = str(number + 1) if number else ""
         if picture.level != "ops":
-            _lines(layout, block, sources, suffix, sideways=variant.sideways and picture.level != "heads")
+            _lines(layout, block, sources, suffix, sideways=variant.sideways)
         else:
             _columns(layout, block, sources, suffix)
     if picture.level == "heads":
@@ -140,8 +143,8 @@ def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
         if arrow.tail.kind in ("param", "input") and arrow.head.lane in ("Q", "K", "V"):
             first = not variant.sideways and arrow.tail.kind == "input"
             layout.extra[arrow] = [f"minlen={1 + variant.far + first}"]
-        if variant.free and arrow.tail.lane == "V" and arrow.head.lane == "O":
-            layout.extra[arrow] = ["constraint=false"]
+        elif arrow.head_port and arrow.tail.lane == "O" and not variant.sideways:
+            layout.extra[arrow] = ["minlen=2"]  # or it runs along the lower borders of the frames between
 
 
 def _lines(
@@ -150,15 +153,18 @@ def _lines(
     """Level equations: one box per lane, then the spine."""
     ops = [b for b in block if b.lane in ("Q", "K", "V") and b.classes.split()[0] in ("op", "vjp")]
     around = ops[0].cluster if ops else None
-    upside_down = sideways and around is not None
-    lanes = sorted(ops, key=lambda b: "QKV".find(str(b.lane)), reverse=upside_down)
+    turn = -1 if sideways and around is not None else 1
+    lanes = sorted(ops, key=lambda b: "QKV".find(str(b.lane)))
     spine = [b for b in block if b.lane in ("S", "O", "out") and b.shape != "cells"]
     for box in spine:
         layout.columns[box] = f"spine{suffix}"
     layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in spine}
     boxes = [next((a.tail for a in sources.get(b, []) if a.tail.shape == "cells"), None) for b in lanes]
-    layout.row([box.name for box in boxes if box is not None])
-    layout.row([box.name for box in lanes], None if around is None or around.column else lanes[-1])
+    if not (
+        sideways and around is not None and around.index
+    ):  # in reverse for dot, but here it may not be so
+        layout.row([box.name for box in boxes if box is not None][::turn])
+    layout.row([b.name for b in lanes][::turn], None if around is None or around.column else lanes[-1])
     labels = any(arrow.gradient for box in lanes for arrow in sources.get(box, []))
     # an edge to the middle would pull at the order of heads, and in a module's frame labels need the room
     if around is None or around.column or not (around.index or labels or sideways):
@@ -171,7 +177,7 @@ def _lines(
             if leaf.kind == "param":
                 layout.statements.append(f"{{rank=same; {leaf.name}; {before.name};}}")
             elif leaf.kind == "const" and (leaf.cluster is not None or box.cluster is None):
-                layout.row([leaf.name, before.name][:: -1 if upside_down else 1], leaf)
+                layout.row([leaf.name, before.name][::turn], leaf)
 
 
 def _inputs_first(

@@ -100,7 +100,7 @@ class Painter:
         self.draw_output()
         rows = add_columns(self) if self.level == "tape" else []
         said = [box.tooltip.split("\n")[0] for box in self.order if box.classes.startswith("op ")]
-        look = what, self.level, self.boxes, self.arrows, self.frames.clusters, self.captions()
+        look = what, self.level, self.boxes, self.arrows, self.frames.clusters, self.captions(state)
         found = [symbols.untagged(text) for text in told(self.found)]
         data = describe(self, rows, state)
         return Picture(*look, found, said[:50], self.names.code, self.order, rows, data)
@@ -125,8 +125,6 @@ class Painter:
                 self._parameter_box(together[group])
             elif group.last.op is None:
                 self._leaf_box(group)
-            elif group.span is not None:
-                self._fold_box(group)
             else:
                 self._op_box(group)
 
@@ -161,31 +159,22 @@ class Painter:
             self.of[parameter] = box, cell.port
 
     def _leaf_box(self, group: Group) -> None:
-        node = group.last
-        symbol = self.names.of(node) or "x"
-        kind, word = node.kind, {"const": "constant"}.get(node.kind, node.kind)
-        parts = [f"{symbols.clean(symbol)}: {word} {self.shapes.plain(node)} {node.dtype}".strip()]
-        parts += [node.code] if node.code and node.code != symbol else []
-        lines, small = [symbols.html(symbol)], [self.shapes.html(node)]
-        id = self.unique(f"node-{symbols.safe(self.names.stable(node))}")
-        box = Box(f"t{node.number}", id, kind, kind, f"leaf {kind}", lines, small, "\n".join(parts))
-        box.gradient = self.norm(node)
+        node, kind = group.last, group.last.kind
+        box = self._tensor_box(f"t{node.number}", node, {"const": "constant"}.get(kind, kind), f"leaf {kind}")
+        box.kind = box.shape = kind
+        if node.code and node.code != self.names.of(node):
+            box.tooltip += f"\n{node.code}"
         self._mark(box, group)
         self.add(box, self.frames.of_constant(group, self.users))
         self.of[group] = box, ""
 
-    def _fold_box(self, group: Group) -> None:
-        assert group.span is not None
-        count = sum(math.prod(n.shape or ()) for n in group.inside)
-        lines, small = self._equation(group), [self.shapes.html(group.last)]
-        parts = [] if self.narrow else self._parts(group, lines[0])
-        small += [f"{count:,} parameters{self._each(group)}"] if count else []
-        ops = " → ".join(self.names.op(n)[0] for n in group.members)
-        tooltip = [self.names.line(group, html=False), f"ops: {ops}", *self._facts(group)]
-        name, key = self.bare(self.key(group)), symbols.safe(group.span.key)
-        box = Box(name, self.fold_ids[group], group.lane or "O", "op", f"op {key}", lines, small,
-                  "\n".join(tooltip), f"ops.html#{key}", cells=parts)  # fmt: skip
-        self._add_op(box, group)
+    def _tensor_box(self, name: str, node: Node, word: str, classes: str) -> Box:
+        """The box of an input, a constant, the output: its symbol and shape."""
+        symbol = self.names.of(node) or ("x" if node.op is None else "y")
+        tooltip = f"{symbols.clean(symbol)}: {word} {self.shapes.plain(node)} {node.dtype}".strip()
+        id = self.unique(f"node-{symbols.safe(self.names.stable(node))}")
+        looks = name, id, "input", "input", classes, [symbols.html(symbol)], [self.shapes.html(node)]
+        return Box(*looks, tooltip, gradient=self.norm(node))
 
     def _parts(self, group: Group, line: str) -> list[Cell]:
         """Cells of an equation, where arrows between frames end at what they bring: X, W_1^Q, head_1."""
@@ -200,21 +189,28 @@ class Painter:
         return [Cell(self.ports[brought[part]], part, "", symbols.untagged(part)) for part in parts]
 
     def _op_box(self, group: Group) -> None:
-        node = group.last
-        word, details = self.names.op(node)
-        fused = " (fused)" if node.fused else ""
-        name, key = f"t{node.number}", symbols.safe(node.op.name)
-        box = Box(name, f"node-{name}", group.lane or "O", "op", f"op {key}", [], [], "", f"ops.html#{key}")
+        """A fold or an op: by its equation, or at level ops by its word."""
+        node, span = group.last, group.span
+        key, name, id = node.op.name, f"t{node.number}", f"node-t{node.number}"
+        if span is not None:
+            key, name, id = span.key, self.bare(self.key(group)), self.fold_ids[group]
+        key = symbols.safe(key)
+        box = Box(name, id, group.lane or "O", "op", f"op {key}", [], [], "", f"ops.html#{key}")
         if self.by_line:
-            box.lines, box.small = self._equation(group), [self.shapes.html(group.last)]
-            said = [self.names.line(group, html=False), f"op: {node.op.name}{fused}"]
+            count = sum(math.prod(n.shape or ()) for n in group.inside)
+            box.lines, box.small = self._equation(group), [self.shapes.html(node)]
+            box.small += [f"{count:,} parameters{self._each(group)}"] if count else []
+            box.cells = [] if self.narrow or span is None else self._parts(group, box.lines[0])
+            made_by = f"op: {node.op.name}{' (fused)' * node.fused}"
+            if span is not None:
+                made_by = f"ops: {' → '.join(self.names.op(n)[0] for n in group.members)}"
+            said = [self.names.line(group, html=False), made_by]
         else:
-            symbol = self.names.result(node)
+            symbol, (word, box.aside) = self.names.result(node), self.names.op(node)
             box.lines = [f"{symbol} = {symbols.escape(word)}" if symbol else symbols.escape(word)]
-            box.small = ["fused"] if node.fused else []
-            box.aside, box.result = details, self.shapes.html(group.last)
+            box.small, box.result = ["fused"] * node.fused, self.shapes.html(node)
             box.shape = "view" if node.op.view else "op"
-            said = [f"{word} {symbols.untagged(details)}".strip() + fused]
+            said = [f"{word} {symbols.untagged(box.aside)}".strip() + " (fused)" * node.fused]
         box.tooltip = "\n".join([*said, *self._facts(group)])
         self._add_op(box, group)
 
@@ -270,18 +266,13 @@ class Painter:
 
     def draw_output(self) -> None:
         """The result, as a box of its own behind what computes it."""
-        node = self.graph.output
-        symbol = self.names.of(node) or "y"
-        lines, small = [symbols.html(symbol)], [self.shapes.html(node)]
-        tooltip = f"{symbols.clean(symbol)}: output {self.shapes.plain(node)} {node.dtype}"
-        id = self.unique(f"node-{symbols.safe(self.names.stable(node))}")
-        box = Box("out", id, "input", "input", "output", lines, small, tooltip)
+        box = self._tensor_box("out", self.graph.output, "output", "output")
         tail, _ = self.of[self.folded.output]
         box.lane, box.block = ("out", tail.block) if tail.lane in ("S", "O") else (None, "")
-        box.gradient = self.norm(node)
         self.add(box, None)
         self.output = box
-        arrow = Arrow(tail, box, "", "" if self.by_line else small[0], f"{symbol}, the output", True)
+        said = f"{self.names.of(self.graph.output) or 'y'}, the output"
+        arrow = Arrow(tail, box, "", "" if self.by_line else box.small[0], said, True)
         arrow.flows = self.flow is not None and self.level != "tape"
         self.arrow(arrow)
 
@@ -357,7 +348,7 @@ class Painter:
         path, key = group.span.path, numbered(group.span)
         return f"{path}.{key}" if self.keys[key] > 1 and path else key
 
-    def captions(self) -> list[str]:
+    def captions(self, state: State) -> list[str]:
         """Sizes and how much was folded; what was found; what cells and costs mean."""
         total = self._flop(self.graph.nodes)  # of all layers, also of those that another stands for
         cells = "".join(box.grids for box in self.order)
@@ -365,14 +356,20 @@ class Painter:
         labels += [text for box in self.order for row in box.rows for text in row]
         labels += [f"{cell.symbol} {cell.shape}" for box in self.order for cell in box.cells]
         drawn = symbols.words([*labels, *(arrow.label for arrow in self.arrows), *told(self.found)])
-        unseen = [NO_CELLS] * (self.options.values and not any("no cells" in text for text in labels))
+        unseen = [NO_CELLS] * (self.options.values and not state.folded and "no cells" not in "".join(labels))
         meant = ((GREY, ", grey = masked"), (WRONG, ", framed in red = not finite"))
         longest = LONGEST_LINE * {"tape": 9, "ops": 5}.get(self.level, 3)  # a tape is wide, its page full
         in_node = f"in a node: operations · bytes of the result; in all {cost.readable(total)}"
+        words = [*self.names.words(drawn), *[in_node] * self.options.cost]
+        if self.flow is not None:
+            start = f"backward begins with ∂{self.output.lines[0]}: {self.flow.start}"
+            words = ["‖∂‖: Euclidean (Frobenius) norm of the whole", start, *words]
+            if self.flow.zero:
+                words.insert(2, "= 0 !: no gradient but rounding")
         return [
             self._caption(drawn),
             *told(self.found),
-            *side_by_side([*self.names.words(drawn), *[in_node] * self.options.cost], longest, "  ·  "),
+            *side_by_side(words, longest, "  ·  "),
             *([CAPTION + "".join(word for look, word in meant if look in cells)] if cells else unseen),
         ]
 

@@ -41,9 +41,7 @@ def render(text: str, kind: str) -> bytes:
     if kind in ASKED:
         text = text.replace("graph [", f"graph [{ASKED[kind]}, ", 1)
     with _lock:
-        made = _by_program(text, kind)
-        if made is None:
-            made = _by_library(text, kind)
+        made = _by_program(text, kind) or _by_library(text, kind)
     if made is None:
         raise NoGraphviz(f"draw: no Graphviz found; the .dot can be saved; to render it, {CURE}")
     return made

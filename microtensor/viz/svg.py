@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from typing import Any
 
 from microtensor.viz.style import FONT, to_dark
@@ -50,7 +49,7 @@ def dress(root: ET.Element, scope: str, theme: str, title: str, description: str
         root.insert(number, element)
     if theme == "auto":
         _follow_reader(root, scope)
-    root.insert(2, _style(scope, theme))
+    root.insert(2, _style(root, scope, theme))
 
 
 # --- text ---------------------------------------------------------------------------------------------------
@@ -165,16 +164,15 @@ def _follow_reader(root: ET.Element, scope: str) -> None:
             element.set("class", " ".join(classes))
 
 
-def _rules(scope: str) -> Iterator[str]:
-    for light, dark in sorted({k.lower(): v for k, v in to_dark().items()}.items()):
-        yield f".{scope} .f{light[1:]}{{fill:{dark}}}.{scope} .s{light[1:]}{{stroke:{dark}}}"
-
-
-def _style(scope: str, theme: str) -> ET.Element:
+def _style(root: ET.Element, scope: str, theme: str) -> ET.Element:
     """Rules scoped to this drawing, since an inline <style> reaches the whole page."""
     style = ET.Element(f"{{{SVG}}}style")
     under_pointer = (".node:hover path", ".node:hover polygon", ".edge:hover path")
     style.text = ",".join(f".{scope} {what}" for what in under_pointer) + "{stroke-width:2.4}"
     if theme == "auto":  # print stays light
-        style.text += f"@media screen and (prefers-color-scheme: dark){{{''.join(_rules(scope))}}}"
+        used = {word for element in root.iter() for word in element.get("class", "").split()}
+        pairs = sorted((light[1:].lower(), dark) for light, dark in to_dark().items())
+        looks = [(f"{key[0]}{a}", f"{key}:{b}") for a, b in pairs for key in ("fill", "stroke")]
+        rules = (f".{scope} .{word}{{{look}}}" for word, look in looks if word in used)
+        style.text += f"@media screen and (prefers-color-scheme: dark){{{''.join(rules)}}}"
     return style

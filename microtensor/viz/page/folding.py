@@ -127,9 +127,12 @@ def _count(clusters: Sequence[Cluster]) -> int:
 
 
 def _cuts(clusters: Sequence[Cluster]) -> list[frozenset[str]]:
-    """Every way to fold some of them, nothing folded first; what is inside a folded one does not count."""
+    """Every way to fold some of them, nothing folded first; what is inside a folded one does not count.
+
+    The frames of one module, one for each go, fold together.
+    """
     each = [[*_cuts(c.inner), frozenset({c.key})] for c in clusters]
-    return [frozenset().union(*ways) for ways in itertools.product(*each)]
+    return list(dict.fromkeys(frozenset().union(*ways) for ways in itertools.product(*each)))
 
 
 def _levels(clusters: Sequence[Cluster]) -> list[frozenset[str]]:
