@@ -66,6 +66,14 @@ def test_a_picture_is_what_its_command_makes(
     assert structure(made) == structure(want)
 
 
+def test_in_the_gallery_the_encoder_stands_left_of_the_decoder() -> None:
+    """As in the paper's Figure 1."""
+    root = ET.fromstring((GALLERY / "transformer.svg").read_text(encoding="utf-8"))
+    texts = [(float(e.get("x", 0)), "".join(e.itertext())) for e in root.iter() if e.tag.endswith("}text")]
+    left, right = (next(x for x, text in texts if f"{name}Layer(" in text) for name in ("Encoder", "Decoder"))
+    assert left < right
+
+
 def test_the_gallery_shows_every_picture_that_is_there() -> None:
     assert {Path(p).name for p, _ in SHOWN if "/" not in p} == {p.name for p in GALLERY.glob("*.svg")}
     assert len(SHOWN) > 8
