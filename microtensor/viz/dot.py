@@ -290,12 +290,13 @@ class _Writer:
         def said(arrow: str, text: str, colour: str = self.theme.text) -> str:
             return f'<FONT COLOR="{colour}" POINT-SIZE="10">{arrow}</FONT>{self._font(" " + text)}'
 
-        arrows, purple = self.picture.arrows, self.theme.gradient
+        arrows, boxes, purple = self.picture.arrows, self.picture.order, self.theme.gradient
         label = ", label = shape" if self.direction != "LR" and any(a.label for a in arrows) else ""
         share = ", norm of its share" if any(a.gradient for a in arrows) else ""
         stops = any(arrow.kind == "fwd" and not arrow.differentiable for arrow in arrows)
         back = any(arrow.kind == "bwd" for arrow in arrows)
-        views = any(box.shape == "view" for box in self.picture.order)
+        views = any(box.shape == "view" for box in boxes)
+        norms = any(box.gradient or any(cell.gradient for cell in box.cells) for box in boxes)
         kinds = [
             (True, said("━▶", f"forward{label}")),
             (stops, said("╍▶", "no gradient flows back")),
@@ -303,6 +304,7 @@ class _Writer:
             (any(arrow.flows for arrow in arrows), said("━▷", f"gradient{share}", purple)),
             (back, said("╌▷", f"gradient{share}", purple)),
             (back, said("·····", "kept by the tape; inputs and parameters live anyway", self.theme.second)),
+            (norms, self._font("‖∂‖: Euclidean (Frobenius) norm of the whole")),
         ]
         yield self._font("    ").join(text for shown, text in kinds if shown)
 

@@ -358,14 +358,12 @@ class Painter:
         drawn = symbols.words([*labels, *(arrow.label for arrow in self.arrows), *told(self.found)])
         unseen = [NO_CELLS] * (self.options.values and not state.folded and "no cells" not in "".join(labels))
         meant = ((GREY, ", grey = masked"), (WRONG, ", framed in red = not finite"))
-        longest = LONGEST_LINE * {"tape": 9, "ops": 5}.get(self.level, 3)  # a tape is wide, its page full
+        longest = {"tape": 9, "heads": 6, "ops": 5}.get(self.level, 3.6) * LONGEST_LINE  # as the boxes
         in_node = f"in a node: operations · bytes of the result; in all {cost.readable(total)}"
         words = [*self.names.words(drawn), *[in_node] * self.options.cost]
         if self.flow is not None:
             start = f"backward begins with ∂{self.output.lines[0]}: {self.flow.start}"
-            words = ["‖∂‖: Euclidean (Frobenius) norm of the whole", start, *words]
-            if self.flow.zero:
-                words.insert(2, "= 0 !: no gradient but rounding")
+            words = [start, *(["= 0 !: no gradient but rounding"] if self.flow.zero else []), *words]
         return [
             self._caption(drawn),
             *told(self.found),

@@ -128,7 +128,7 @@ def in_lines(line: str, longest: int = LONGEST_LINE) -> list[str]:
     return [part for half in best for part in in_lines(half, longest)] or [line]
 
 
-def side_by_side(texts: list[str], longest: int, between: str) -> list[str]:
+def side_by_side(texts: list[str], longest: float, between: str) -> list[str]:
     """Texts in lines: as many in each as fit."""
     lines: list[str] = []
     for text in texts:
