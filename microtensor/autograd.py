@@ -43,6 +43,9 @@ def backward(
     leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
     walked: list[Any] = [last_walk[1]]
     stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours, walked)]
+    stale = [leaf for leaf in stale if not hasattr(leaf, "summed")]  # else it was told
+    for leaf in stale:
+        leaf.summed = leaf.version[0], 0, [], None
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     if stale:
         _, place, who, _ = stale[0].version

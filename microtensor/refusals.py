@@ -94,7 +94,7 @@ def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any])
             both = "make the change after both backward(), if it is to use the gradients of both losses"
             return (again, both, DETACH) if entry.index > last_walk[2] else (both, again, DETACH)
         return (DETACH, again, LATE) if newest > last_change[0] else (again, DETACH, LATE)
-    how = "x = x * 2 for x *= 2"
+    how = "x = x * (a + b) for x *= a + b"
     if " of a view of " in who:  # a new tensor alone would leave the whole as it was
         how = "b = b * 2 for b *= 2, and h = cat([a, b]) where h, which b is a view of, is read later"
     if who.startswith("setitem"):

@@ -316,6 +316,22 @@ def test_a_forgotten_zero_grad_is_said_once_at_the_line_of_the_backward(update):
     assert said[0].filename == __file__
 
 
+def test_gradients_that_are_cleared_once_an_epoch_are_said_once():
+    x, layers = mt.randn(4, 3), nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+    optimizer = optim.SGD(layers.parameters(), lr=0.1)
+
+    def train():
+        for _ in range(3):
+            optimizer.zero_grad()
+            for _ in range(5):
+                layers(x).square().mean().backward()
+                optimizer.step()
+
+    with pytest.warns(UserWarning, match=r"^backward: .grad adds up .* in 4 of 4 leaves") as said:
+        train()
+    assert len(said) == 1
+
+
 FORGET = {
     "zero_grad": lambda w: optim.SGD([w]).zero_grad(),
     "zeros": lambda w: optim.SGD([w]).zero_grad(set_to_none=False),
