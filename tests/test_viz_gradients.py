@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from check_layout import problems
+from test_viz_models import transformer
 
 import microtensor as mt
 from microtensor import engine, nn, viz
 from microtensor.viz import style, symbols
 from microtensor.viz.formula import two_digits
 from microtensor.viz.texts import WORDS, texts_of
-from models import GPT, Encoder, GPTConfig, MultiHeadAttention, causal_mask
+from models import GPT, Encoder, EncoderLayer, GPTConfig, MultiHeadAttention, causal_mask
 
 PURPLE = style.LIGHT.gradient
 
@@ -787,6 +788,32 @@ def test_words_of_the_legend_use_the_names_that_are_drawn(x: mt.Tensor, names: s
     assert f"{h} = 2" in words
     for mask in re.findall(r"mask: −∞ where (\w+) forbids", words):
         assert f'tooltip="{mask}: constant' in drawing.dot
+
+
+def test_a_word_of_several_layers_is_explained_for_each_of_them() -> None:
+    said = legend_of(viz.draw(*transformer("pre")))
+    assert "head_h: its layer’s H of head number h, the last" in said
+    assert "mask: −∞ where its layer’s M forbids" in said
+    of_one = legend_of(viz.draw(EncoderLayer(16, 2, 32), mt.randn(2, 5, 16)))
+    assert "head_h: H of head number h, the last" in of_one
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "tape"])
+def test_a_zero_gradient_is_said_of_inputs_too(level: str) -> None:
+    a, b = mt.randn(2, 3, requires_grad=True), mt.randn(3, 2, requires_grad=True)
+    drawing = viz.draw((a * 0).sum() + b.sum(), names={"a": a}, grads=True, level=level)
+    assert drawing.findings == ["∂L/∂a = 0: mul multiplies it by 0"]
+    assert "= 0 !: no gradient but rounding" in legend_of(drawing)
+    assert "L: what is minimised" in legend_of(drawing)
+
+
+@pytest.mark.parametrize(("depth", "drawn"), [(1, False), (None, True)])
+def test_a_legend_explains_no_zero_that_is_not_drawn(depth: int | None, drawn: bool) -> None:
+    drawing = viz.draw(*transformer("pre"), grads="random", depth=depth)
+    assert any("∂L/∂b_K" in text for text in drawing.findings)  # found all the same
+    assert ("= 0 !:" in legend_of(drawing)) is drawn
+    assert ("∂L/∂b_K" in legend_of(drawing)) is drawn
+    assert ("L: what is minimised" in legend_of(drawing)) is drawn
 
 
 def test_a_legend_says_which_part_of_a_weight_a_head_has(x: mt.Tensor) -> None:

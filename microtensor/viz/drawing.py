@@ -228,7 +228,7 @@ def draw(
     >>> viz.draw((x * x).sum())
     <Drawing of 4 nodes, level equations>
     """
-    _check({"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend,
+    check("draw", {"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend,
             "values": values, "cost": cost})  # fmt: skip
     _check_together(y, level, direction, depth)
     if isinstance(y, Module):
@@ -260,11 +260,12 @@ def _write(picture: Picture, *, level: str, direction: str, theme: str, legend: 
     return Made(texts, picture.equations, picture.findings)
 
 
-def _check(chosen: dict[str, Any]) -> None:
+def check(who: str, chosen: dict[str, Any], choices: Mapping[str, tuple[Any, ...]] = CHOICES) -> None:
+    """Raises: ValueError for an option that is not among its choices."""
     for option, value in chosen.items():
-        if value not in CHOICES[option]:
-            said = ", ".join(map(repr, CHOICES[option]))
-            raise ValueError(f"draw: {option}={value!r} is not to be had; choose {option} among {said}")
+        if value not in choices[option]:
+            said = ", ".join(map(repr, choices[option]))
+            raise ValueError(f"{who}: {option}={value!r} is not to be had; choose {option} among {said}")
 
 
 def _check_together(y: Any, level: str, direction: str, depth: int | None) -> None:

@@ -1,7 +1,7 @@
 """How gradients flow: one walk along the tape that notes what arrives at each node, and along each edge.
 
 The walk is the engine's own, with `mode.watch` looking on: it runs no hook, writes no `.grad` and frees
-nothing. A parameter whose gradient is zero up to rounding is found by the size of the terms that it sums.
+nothing. A leaf whose gradient is zero up to rounding is found by the size of the terms that it sums.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Watcher:
         self.flow.norms[node] = norm(g)
         largest = float(np.max(np.abs(g), initial=0.0))
         rounding = ROUNDING * float(np.finfo(g.dtype).eps) * self.terms.get(node, 0.0)
-        if node.kind == "param" and largest <= rounding:
+        if node.op is None and largest <= rounding:
             why = self.why.get(node, {""})
             self.flow.zero[node] = "; ".join(sorted(why)) if why.isdisjoint({"", SCORES}) else ""
 

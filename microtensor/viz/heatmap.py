@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from microtensor.viz import style, svg, symbols
+from microtensor.viz.drawing import check
 
 __all__ = ["AttentionMaps", "attention"]
 
@@ -96,8 +97,7 @@ def attention(
     >>> viz.attention(mt.randn(1, 2, 3, 5).softmax(-1), ["Ich", "bin", "da"], ["<s>", "I", "am", "here", "."])
     <AttentionMaps of 2 heads, 3 queries × 5 keys>
     """
-    if theme not in ("auto", "light", "dark"):
-        raise ValueError(f"attention: theme={theme!r} is not to be had; choose 'auto', 'light' or 'dark'")
+    check("attention", {"theme": theme})
     layers = weights if isinstance(weights, list | tuple) else [weights]
     maps = [_layer(A, number) for number, A in enumerate(layers, 1)]
     if not maps:

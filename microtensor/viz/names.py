@@ -179,8 +179,11 @@ class Names:
         named = symbols.words(self.of(node) or "" for node in self.graph.nodes)
         plain, html = (self.printer({}, html=html) for html in (False, True))
         second = next((symbols.html(s) for s in self.numbered.values() if s.endswith("(2)")), None)
-        one = {n.symbol: self.of(n) for n in self.graph.nodes if n.symbol and n not in self.numbered}
-        letters = {"H": "H", "M": "M", **one, "h": self.shapes.letter("h")}
+        several = {n.symbol for n in self.numbered}
+        one = {n.symbol: self.of(n) for n in self.graph.nodes if n.symbol and n.symbol not in several}
+        called = {s: symbols.escape(symbols.clean(one.get(s) or s)) for s in ("H", "M")}
+        letters = {s: "its layer’s " * (s in several) + text for s, text in called.items()}
+        letters["h"] = self.shapes.letter("h")
         weights = {n.symbol: n for n in self.graph.nodes if n.kind == "param" and n.symbol in one}
         parts = {s: symbols.indexed(s or "", "1") for s in weights}
         first = {len(weights[s].shape or ()): s for s in reversed(parts) if parts[s] in one}  # by rank

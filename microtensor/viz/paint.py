@@ -355,7 +355,9 @@ class Painter:
         labels = [text for box in self.order for text in (*box.lines, *box.small, box.aside, box.result)]
         labels += [text for box in self.order for row in box.rows for text in row]
         labels += [f"{cell.symbol} {cell.shape}" for box in self.order for cell in box.cells]
-        drawn = symbols.words([*labels, *(arrow.label for arrow in self.arrows), *told(self.found)])
+        leaves = {group.last for group in self.of}
+        found = told([f for f in self.found if f.mark or self.folded.stands.get(f.node, f.node) in leaves])
+        drawn = symbols.words([*labels, *(arrow.label for arrow in self.arrows), *found])
         unseen = [NO_CELLS] * (self.options.values and not state.folded and "no cells" not in "".join(labels))
         meant = ((GREY, ", grey = masked"), (WRONG, ", framed in red = not finite"))
         longest = {"tape": 9, "heads": 6, "ops": 5}.get(self.level, 3.6) * LONGEST_LINE  # as the boxes
@@ -363,13 +365,18 @@ class Painter:
         words = [*self.names.words(drawn), *[in_node] * self.options.cost]
         if self.flow is not None:
             start = f"backward begins with ∂{self.output.lines[0]}: {self.flow.start}"
-            words = [start, *(["= 0 !: no gradient but rounding"] if self.flow.zero else []), *words]
+            words = [start, *(["= 0 !: no gradient but rounding"] if self._zeros() else []), *words]
         return [
             self._caption(drawn),
-            *told(self.found),
+            *found,
             *side_by_side(words, longest, "  ·  "),
             *([CAPTION + "".join(word for look, word in meant if look in cells)] if cells else unseen),
         ]
+
+    def _zeros(self) -> bool:
+        """Is "= 0 !" written anywhere?"""
+        each = (*self.order, *self.arrows, *(cell for box in self.order for cell in box.cells))
+        return any("= 0 !" in x.gradient for x in each) or any(box.marked for box in self.order)
 
     def _caption(self, drawn: set[str]) -> str:
         ops = sum(n.op is not None for n in self.graph.nodes)

@@ -97,25 +97,20 @@ def _tensors(bound: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 @contextlib.contextmanager
 def _same_chance() -> Iterator[None]:
     """Dropout in the forward that is only drawn leaves the random numbers of the training as they were."""
-    state = default_generator.get_state()
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(default_generator.set_state, default_generator.get_state())
         yield
-    finally:
-        default_generator.set_state(state)
 
 
 @contextlib.contextmanager
 def _paths_noted(module: Module, recorder: Recorder) -> Iterator[None]:
     """Hooks on every module that open a span before its forward and close it behind."""
-    handles = []
-    for path, m in module.named_modules():
-        before, behind = _hooks(path, recorder)
-        handles += [m.register_forward_pre_hook(before, with_kwargs=True), m.register_forward_hook(behind)]
-    try:
+    with contextlib.ExitStack() as stack:
+        for path, m in module.named_modules():
+            before, behind = _hooks(path, recorder)
+            stack.callback(m.register_forward_pre_hook(before, with_kwargs=True).remove)
+            stack.callback(m.register_forward_hook(behind).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _hooks(path: str, recorder: Recorder) -> tuple[Callable[..., None], Callable[..., None]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from microtensor.viz import style, symbols
-from microtensor.viz.drawing import CHOICES, Drawing, Made
+from microtensor.viz.drawing import CHOICES, Drawing, Made, check
 
 __all__ = ["beam_tree"]
 
@@ -40,9 +40,7 @@ def beam_tree(
     no name, and an unknown direction or theme; TypeError for tokens that are neither names nor a function.
     Source: ours; beam search: Wu et al. 2016, §7.
     """
-    for name, value, choices in (("direction", direction, ("LR", "TB")), ("theme", theme, CHOICES["theme"])):
-        if value not in choices:
-            raise ValueError(f"beam_tree: {name}={value!r} is not to be had; choose {name} among {choices}")
+    check("beam_tree", {"direction": direction, "theme": theme}, {**CHOICES, "direction": ("LR", "TB")})
     for i, node in enumerate(nodes):
         if not -1 <= node.parent < i:
             raise ValueError(
