@@ -45,6 +45,14 @@ def numbers(n=10):
     return TensorDataset(mt.arange(n), mt.arange(n) * 10)
 
 
+def test_a_loader_in_order_takes_no_memory_for_the_order():
+    class Endless(Squares):
+        def __len__(self):
+            return 10**11
+
+    assert next(iter(DataLoader(Endless(), 2)))["y"].tolist() == [0, 1]
+
+
 # --- data sets ----------------------------------------------------------------------------------------------
 
 

@@ -89,9 +89,9 @@ class DataLoader:
             return [[_index(i) for i in _listed(batch)] for batch in self.batch_sampler]
         return None if self.sampler is None else [_index(i) for i in self.sampler]
 
-    def _order(self, seed: int | None) -> Array:
+    def _order(self, seed: int | None) -> Sequence[int] | Array:
         n = len(self.dataset)
-        return np.arange(n) if seed is None else Generator().manual_seed(seed).numpy.permutation(n)
+        return range(n) if seed is None else Generator().manual_seed(seed).numpy.permutation(n)
 
     def _epoch(self, seed: int | None, drawn: list[Any] | None, start: int) -> Iterator[Any]:
         order: Any = self._order(seed) if drawn is None else drawn
