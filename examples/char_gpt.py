@@ -62,7 +62,7 @@ def make_trainer(model: GPT, train: TensorDataset, valid: TensorDataset, options
 def work(options: Namespace) -> None:
     text, block = options.text, options.block
     if len(text) < (least := 10 * (block + 1)):  # the last tenth must have a block, and what comes after it
-        raise ValueError(f"the text has {len(text)} characters; give {least} for --block {block}")
+        raise ValueError(f"--text has {len(text)} characters; give {least} or more for --block {block}")
     tokenizer = CharTokenizer(text)
     ids, cut = np.array(tokenizer.encode(text)), int(0.9 * len(text))
     train, valid = blocks(ids[:cut], block), blocks(ids[cut:], block, every=block)

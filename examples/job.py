@@ -9,12 +9,13 @@ import os
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ending import run
-from options import Parser, check_folder, naming
+from options import Parser, check_count, check_folder, naming
 
 from microtensor.data import python_docs, read_text
 from microtensor.train import Trainer, load_checkpoint, world
@@ -30,6 +31,7 @@ class Job:
 
     def __init__(self, doc: str, out: str, settings: Mapping[str, Any], smoke: Mapping[str, Any]) -> None:
         self.out, self.settings, self.smoke = out, dict(settings), dict(smoke)
+        self.names = (*settings, "smoke")  # of what a run's config has: those of no other program
         self.parser = Parser(description=doc.splitlines()[0])
         add = self.parser.add_argument
         for name, value in settings.items():
@@ -54,8 +56,10 @@ class Job:
             raise ValueError(
                 f"--resume: {options.out} holds no checkpoint; leave --resume out, or name another --out"
             )
-        options.begun = dict(load_checkpoint(options.out).config or {}) if kept else {}
-        if kept and not options.begun.keys() >= {*self.settings, "smoke"}:
+        with warnings.catch_warnings():  # what is damaged is told when the run goes on
+            warnings.simplefilter("ignore")
+            options.begun = dict(load_checkpoint(options.out).config or {}) if kept else {}
+        if kept and set(options.begun) != set(self.names):
             raise ValueError(f"--resume: the run in {options.out} is of another program; name another --out")
         defaults = {**self.settings, "smoke": False, **(self.smoke if options.smoke else {})}
         for name, default in defaults.items():
@@ -65,8 +69,8 @@ class Job:
                 raise ValueError(f"--{name} {wish}: the run in {options.out} has {value}; leave --{name} out")
             setattr(options, name, value)
         for name, value in vars(options).items():
-            if type(value) is int and value < (least := int(name != "seed")):
-                raise ValueError(f"--{name} is {value}; give at least {least}")
+            if type(value) is int:
+                check_count(f"--{name}", value, least=int(name != "seed"))
             if type(value) is float and not 0 <= value < math.inf:  # not NaN either
                 raise ValueError(f"--{name} is {value}; give a finite number, 0 or more")
 
@@ -101,8 +105,8 @@ class Job:
 
         mendable = (ValueError, OSError, RuntimeError, MemoryError)
 
-        def words(error: Exception) -> str:
-            return str(error).replace("resume()", command("--resume"))
+        def words(what: str) -> str:
+            return what.replace("resume()", command("--resume"))
 
         return run(job, *needs, farewell=lambda: self._farewell(options), words=words, mendable=mendable)
 
@@ -118,6 +122,7 @@ class TextJob(Job):
 
     def __init__(self, doc: str, out: str, settings: Mapping[str, Any], smoke: Mapping[str, Any]) -> None:
         super().__init__(doc, out, settings, smoke)
+        self.names += ("text", "sha256")
         file = "a file in UTF-8; default the documentation of this Python"
         self.parser.add_argument("--text", type=Path, help=file)
 

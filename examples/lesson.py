@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ending import run
-from options import Parser, check_folder
+from options import Parser, check_count, check_folder
 
 __all__ = ["COLOURS", "arguments", "legend", "new_figure", "run", "save"]
 
@@ -29,10 +29,9 @@ def arguments(doc: str, out: str, *, only: Collection[str] = ()) -> argparse.Nam
     parser.add_argument("--out", type=Path, help=f"folder for pictures; default {out} (or {out}-smoke)")
     parser.add_argument("--smoke", action="store_true", help="a few steps: does everything work?")
     options = parser.parse_args()
-    if options.seed < 0:
-        parser.error(f"--seed is {options.seed}; give 0 or more")
     options.out = options.out or Path(f"{out}-smoke" if options.smoke else out)
     try:
+        check_count("--seed", options.seed, least=0)
         check_folder("--out", options.out)
     except ValueError as error:
         parser.error(str(error))

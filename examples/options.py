@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -61,10 +62,23 @@ def naming(option: str) -> Iterator[None]:
         raise ValueError(said) from None
 
 
+def check_count(option: str, value: int, least: int) -> None:
+    """Raises: ValueError for a number below least, and for one that float64, as schedules count, has not."""
+    if value < least:
+        raise ValueError(f"{option} is {value}; give at least {least}")
+    if value > 2**53:
+        raise ValueError(f"{option} is {value}; give at most {2**53}")
+
+
 def check_folder(option: str, folder: Path) -> None:
     """Raises: ValueError if nothing can be written into the folder, which need not be there yet."""
     with naming(option):
         there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        what = "read-only" if there.is_dir() else "no folder"
-        raise ValueError(f"{option} {folder}: {there} is {what}; name another")
+    if not there.is_dir():
+        raise ValueError(f"{option} {folder}: {there} is no folder; name another")
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=there))  # whether it may, only trying tells: root may not in /proc
+    except OSError as error:
+        raise ValueError(
+            f"{option} {folder}: nothing can be written in {there} ({error.strerror}); name another"
+        ) from None

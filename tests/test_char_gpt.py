@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -63,6 +64,15 @@ def written(tmp_path_factory):
     return folder, stdout
 
 
+def test_a_run_of_another_program_is_no_run_to_go_on_with(written):
+    folder, _ = written
+    status, _, stderr = run_here("translate_dates", "--resume", "--out", folder / "run")
+    assert status == 2
+    assert stderr == (
+        f"translate_dates: --resume: the run in {folder / 'run'} is of another program; name another --out\n"
+    )
+
+
 def test_char_gpt_resumed_ends_with_the_same_bits_and_words(written):
     folder, stdout = written
     last = folder / "run" / "step-00000020.safetensors"
@@ -81,14 +91,19 @@ def test_char_gpt_resumed_ends_with_the_same_bits_and_words(written):
     assert "\nÖl" in again
 
 
-def test_a_damaged_checkpoint_is_passed_over(written, tmp_path):
+def test_a_damaged_checkpoint_is_passed_over_and_told_once_in_a_line_of_the_program(written, tmp_path):
     shutil.copytree(written[0] / "run", tmp_path / "run")
     last = tmp_path / "run" / "step-00000020.safetensors"
     whole = load_file(last)
     last.write_bytes(last.read_bytes()[:-9])
-    with pytest.warns(UserWarning, match=r"0020\.safetensors' is damaged .*; going on from .* of step 18"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
         status, _, stderr = char_gpt("--resume", "--out", tmp_path / "run", "--length", 1)
     assert status == 0, stderr
+    (line,) = (line for line in stderr.splitlines() if "damaged" in line)
+    said = r"char_gpt: Trainer: .*0020\.safetensors' is damaged .*; going on from .*0018\S+, of step 18"
+    assert re.fullmatch(said, line)
+    assert "Warning" not in stderr
     assert all(np.array_equal(whole[name], t) for name, t in load_file(last).items())
 
 
@@ -113,7 +128,7 @@ def test_the_loss_of_char_gpt_is_that_of_every_block_of_the_last_tenth(written):
         (["--text", "nowhere.txt"], "--text nowhere.txt: No such file or directory; name another"),
         (["--text", "."], "--text .: Is a directory; name another"),
         (["--text", "broken.txt"], "--text: 'broken.txt' is not UTF-8 (byte 0xff: "),
-        (["--text", "short.txt"], "the text has 9 characters; give 170 for --block 16"),
+        (["--text", "short.txt"], "--text has 9 characters; give 170 or more for --block 16"),
         (
             ["--text", "text.txt", "--prompt", "B€"],
             "--prompt: character '€' at position 1 is not among the",

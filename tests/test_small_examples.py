@@ -58,7 +58,8 @@ def test_a_seed_or_a_folder_that_cannot_be_used_is_refused_at_once(name: str, tm
     pytest.importorskip("babel")
     (tmp_path / "file").write_text("mine")
     for arguments, said in (
-        (["--seed", "-1"], "--seed is -1; give 0 or more"),
+        (["--seed", "-1"], "--seed is -1; give at least 0"),
+        (["--seed", "18446744073709551616"], f"--seed is {2**64}; give at most {2**53}"),
         (["--out", "file"], "--out file: file is no folder; name another"),
         (["--out", "file/in"], "--out file/in: file is no folder; name another"),
     ):
@@ -66,6 +67,39 @@ def test_a_seed_or_a_folder_that_cannot_be_used_is_refused_at_once(name: str, tm
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"{name}: {said}\n"
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_folder_that_lets_nobody_write_is_refused_though_it_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    options = importlib.import_module("options")
+
+    def refuse(*args: Any, **named: Any) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "x")
+
+    monkeypatch.setattr(options.tempfile, "mkdtemp", refuse)  # as in /proc, where root's os.access is true
+    said = rf"--out {tmp_path}/x: nothing can be written in {tmp_path} \(No such .*\); name another"
+    with pytest.raises(ValueError, match=said):
+        options.check_folder("--out", tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["spiral", "lessons/run"])
+def test_a_pipe_whose_reader_ends_is_told_in_one_line(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = os.pathsep.join([str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--smoke"]
+    command += ["--out", "out"] if name == "spiral" else ["01"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        last = process.stderr.read().splitlines()[-1].rpartition("\r")[2]
+    said = "what reads its output has ended (Broken pipe); let it read all, or write into a file"
+    assert (process.returncode, last) == (141, f"{Path(name).name}: {said}")
 
 
 def test_a_job_that_finds_no_memory_says_so_in_one_line(
@@ -78,7 +112,7 @@ def test_a_job_that_finds_no_memory_says_so_in_one_line(
     said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     assert job.Job("Mine.", "out", {}, {}).run(lambda options: np.empty(1 << 60, np.uint8)) == 1
-    assert re.fullmatch("mine: Unable to allocate .*\n", said.getvalue())
+    assert re.fullmatch("mine: Unable to allocate .*; give smaller numbers, or free some\n", said.getvalue())
 
 
 def test_an_error_that_says_resume_says_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

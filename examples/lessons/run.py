@@ -122,5 +122,10 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try once more
+        said = "what reads its output has ended (Broken pipe); let it read all, or write into a file"
+        print(f"run: {said}", file=sys.stderr)
+        sys.exit(141)
     except ModuleNotFoundError as error:
         sys.exit(f'run: {error}; run pip install -e ".[lessons]"')
