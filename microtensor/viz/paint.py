@@ -375,7 +375,7 @@ class Painter:
 
     def _zeros(self) -> bool:
         """Is "= 0 !" written anywhere?"""
-        each = (*self.order, *self.arrows, *(cell for box in self.order for cell in box.cells))
+        each: list[Any] = [*self.order, *self.arrows, *(cell for box in self.order for cell in box.cells)]
         return any("= 0 !" in x.gradient for x in each) or any(box.marked for box in self.order)
 
     def _caption(self, drawn: set[str]) -> str:
