@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from sys import getrefcount
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy import ndarray
@@ -17,6 +18,8 @@ from microtensor.place import clock, last_walk, line_of, mark_changed, warn
 from microtensor.walk import walk
 
 __all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
+
+_told: WeakValueDictionary[int, Any] = WeakValueDictionary()  # leaves of whose sums a warning has told, by id
 
 
 def backward(
@@ -43,9 +46,8 @@ def backward(
     leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
     walked: list[Any] = [last_walk[1]]
     stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours, walked)]
-    stale = [leaf for leaf in stale if not hasattr(leaf, "summed")]  # else it was told
-    for leaf in stale:
-        leaf.summed = leaf.version[0], 0, [], None
+    stale = [leaf for leaf in stale if id(leaf) not in _told]
+    _told.update({id(leaf): leaf for leaf in stale})
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     if stale:
         _, place, who, _ = stale[0].version

@@ -8,7 +8,6 @@ is known here.
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from sys import _getframe as getframe
@@ -26,7 +25,8 @@ from microtensor.misfit import broadcast, made
 from microtensor.mode import mode
 from microtensor.place import Place, caller, clock, line_of, users
 
-__all__ = ["Array", "Entry", "Op", "adopt", "below", "bind", "clock", "op", "record", "refresh", "registry"]
+__all__ = ["Array", "Entry", "Op", "above", "adopt", "below", "bind", "clock", "op", "record", "refresh",
+           "registry"]  # fmt: skip
 
 Array: TypeAlias = NDArray[Any]
 
@@ -36,12 +36,7 @@ registry: dict[str, Op] = {}
 
 # --- the one late binding: tensor.py tells what a result is -------------------------------------------------
 
-
-class _NotBound:
-    """Stands for Tensor until tensor.py is imported: nothing is an instance of it."""
-
-
-Tensor: Any = _NotBound
+Tensor: Any = ()  # until tensor.py is imported: nothing is an instance of it
 make: Callable[..., Any]
 
 
@@ -134,7 +129,8 @@ class Op:
         places = {f"{x}{what}": (kind, i) for i, x in enumerate(self.inputs)
                   for what, kind in (("", INPUT), ("_shape", SHAPE), ("_dtype", DTYPE))}  # fmt: skip
         places |= {residual: (RESIDUAL, i) for i, residual in enumerate(self.residuals)}
-        places |= {f"{self.variadic}": (ALL_INPUTS, 0), f"{self.variadic}_shapes": (ALL_SHAPES, 0)}
+        if self.variadic:
+            places |= {self.variadic: (ALL_INPUTS, 0), f"{self.variadic}_shapes": (ALL_SHAPES, 0)}
         if name == "y" and "y" in self.inputs:
             raise TypeError(f"{self.name}.vjp: y is the output, the forward has an input y; rename the input")
         if name != "y" and name not in places:
@@ -355,11 +351,6 @@ class Entry:
         """`file:line` of the user's code that made this result."""
         return line_of(self.place)
 
-    def arrays(self) -> list[Array]:
-        """The arrays kept alive for backward (none once freed)."""
-        flat = itertools.chain.from_iterable(s if type(s) is tuple else (s,) for s in self.saved or ())
-        return [a for a in flat if isinstance(a, np.ndarray)]
-
 
 class _Number:
     """Stands for an input that is no tensor: it never changes."""
@@ -398,3 +389,12 @@ def below(nodes: Iterable[Any], oldest: int) -> set[Entry]:
                 seen.add(node)
                 stack.append(node)
     return seen
+
+
+def above(entries: Iterable[Entry], goals: set[Any]) -> set[Entry]:
+    """Of the entries those from which a goal is reached."""
+    found: set[Entry] = set()
+    for entry in sorted(entries, key=lambda e: e.index):
+        if any(isinstance(n, (Entry, Tensor)) and (n in goals or n in found) for n in entry.inputs):
+            found.add(entry)
+    return found

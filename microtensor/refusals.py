@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from microtensor import engine
-from microtensor.engine import Entry, below
+from microtensor.engine import Entry, above, below
 from microtensor.place import caller, last_change, last_walk, line_of
 
 __all__ = ["check"]
@@ -23,17 +23,6 @@ KEEP += "its gradient is differentiated again)"
 LATE = "make the change after backward()"
 
 
-def _handed(entries: Iterable[Entry]) -> tuple[set[Entry], list[tuple[Entry, Entry]]]:
-    """What was made from what is freed; of that each (new, old): made since the last walk, and before."""
-    above, handed = set(), []
-    for entry in sorted(entries, key=lambda e: e.index):
-        inputs = [n for n in entry.inputs if isinstance(n, Entry) and n in above]
-        if inputs or entry.saved is None:
-            above.add(entry)
-        handed += [(entry, old) for old in inputs if old.index < last_walk[0] < entry.index]
-    return above, handed
-
-
 def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
     """What helps where something is freed, the likeliest first.
 
@@ -46,13 +35,16 @@ def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
     new = {e for e in entries if e.op.keeps_arrays and (e.index > freed.index or e.saved is not None)}
     if place != caller() and (who == "grad" or not (new or changed)):
         return f"{PENALTY}; or call it once: leave out one of the two; or {AGAIN}{KEEP}"
-    above, handed = _handed(entries)
+    frees = {e for e in entries if e.saved is None}
+    used = above(entries, frees) | frees
+    pairs = [(e, old) for e in used for old in e.inputs if isinstance(old, Entry) and old in used]
+    handed = [(e, old) for e, old in pairs if old.index < last_walk[0] < e.index]  # what a step handed on
     if [(e.op.name, e.shape) for e, _ in handed] == [("add", ())]:  # total = total + loss
         return f"call it on the new loss alone, not on the sum at {handed[0][0].line}; add up loss.item()"
     old = max((n for _, n in handed), key=lambda e: e.index, default=freed)
     it, since = f"the result of {line_of(old.place, old.op.name)}", {e for e in new if e.index > last_walk[0]}
     cures = [ONCE, DETACH, AGAIN] if new else [AGAIN, ONCE, DETACH]
-    if (freed.place, freed.shape) in {(e.place, e.shape) for e in since} and above >= new - since:
+    if (freed.place, freed.shape) in {(e.place, e.shape) for e in since} and used >= new - since:
         cures = [f"between the steps, {DETACH}: {it}", ONCE]
     elif new and (changed or place == caller()):
         cures = [ANEW.format(it), ONCE, CUT] if place == caller() else [APART, ONCE, DETACH]

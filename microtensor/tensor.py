@@ -56,7 +56,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     grad_fn: Entry | None
     hooks: Hooks | None  # of a leaf
     name: str | None  # what drawings call it; None for most tensors
-    summed: tuple[int, int, list[Any], list[Any] | None]  # of a .grad, or a leaf told of: autograd
+    summed: tuple[int, int, list[Any], list[Any] | None]  # of a .grad: autograd
     version: list[Any]  # [how many in-place changes, where and by what the last]; views share it
     base: tuple[Tensor, Entry | None] | None  # of a view: what it views, and the entry of that tensor then
     _requires_grad: builtins.bool

@@ -17,7 +17,7 @@ from numpy import ndarray
 
 from microtensor import engine
 from microtensor.dtypes import NARROW
-from microtensor.engine import Entry, below
+from microtensor.engine import Entry, above, below
 from microtensor.mode import mode
 from microtensor.pieces import Pieces
 from microtensor.place import caller, clock, last_change, last_walk
@@ -27,14 +27,23 @@ __all__ = ["unbroadcast", "walk"]
 
 
 class _Arrivals(dict[Any, Any]):
-    """node → gradient: what has arrived at an entry or leaf and waits there; `ours`: where we may write."""
+    """node → gradient: what has arrived at an entry or leaf and waits there; `ours`: where we may write.
 
-    def __init__(self, roots: Iterable[tuple[Any, Any]]) -> None:
+    With `wanted` nodes it comes only to `near` ones: to these `goals`, and to `useful` entries above them.
+    """
+
+    def __init__(self, roots: Sequence[tuple[Any, Any]], wanted: Iterable[Any] | None) -> None:
         self.heap: list[tuple[int, Entry]] = []
         self.ours: set[Any] = set()
         self.found: dict[Any, Any] = {}  # what nothing more comes to
+        self.goals, self.useful, self.near = set(wanted or ()), None, None
+        if wanted is not None:
+            oldest = min((n.index if isinstance(n, Entry) else -1 for n in self.goals), default=0)
+            self.useful = above(below(dict(roots), oldest), self.goals)
+            self.near = self.useful | self.goals
         for node, g in roots:
-            self.add(node, g, False)
+            if self.near is None or node in self.near:
+                self.add(node, g, False)
 
     def add(self, node: Any, g: Any, ours: bool) -> None:
         if node not in self:
@@ -105,10 +114,9 @@ def walk(
     `ours` says that nobody else holds that array. Without `beyond` the walk ends at a wanted node. Hooks run
     if a list `retained` is given: it takes (tensor, gradient) where an inner tensor retains its gradient.
     """
-    goals = set(wanted or ())
-    useful, near = (None, None) if wanted is None else _leading_to({node for node, _ in roots}, goals)
-    arrivals = _Arrivals((node, g) for node, g in roots if near is None or node in near)
+    arrivals = _Arrivals(roots, wanted)
     heap, found, add, watch = arrivals.heap, arrivals.found, arrivals.add, mode.watch
+    goals, useful, near = arrivals.goals, arrivals.useful, arrivals.near
     by, newest, tensor = (who, caller(3)), -heap[0][0] if heap else -1, engine.Tensor
     pop = heappop if mode.complete is None else arrivals.telling_pop(retained)
     gradients_of, recording, mode.grad = mode.vjp or _gradients_of, mode.grad, create_graph
@@ -129,35 +137,26 @@ def walk(
                 gradients, nodes = gradients_of(entry, g, create_graph), iter(entry.inputs)
                 if watch is not None:
                     gradients = watch(entry, g, gradients)
-                for gradient in gradients:  # a zip would take twice as long as this
+                for d in gradients:  # a zip would take twice as long as this
                     node = next(nodes)
                     like = node if type(node) is Entry else node.array if isinstance(node, tensor) else None
-                    if gradient is None or like is None or not (near is None or node in near):
+                    if d is None or like is None or not (near is None or node in near):
                         continue
-                    if type(gradient) is not ndarray and callable(gradient):
-                        lazy = type(gradient) is partial and not create_graph
-                        gradient = arrivals.merge(node, gradient) if lazy else gradient()
-                    fits = type(gradient) is ndarray and gradient.shape == like.shape
-                    if fits and gradient.dtype is like.dtype:
-                        add(node, gradient, False)
-                    elif gradient is not None:
-                        add(node, *_fit(entry, node, gradient))
+                    if type(d) is not ndarray and callable(d):
+                        d = arrivals.merge(node, d) if type(d) is partial and not create_graph else d()
+                    fits = type(d) is ndarray and d.shape == like.shape and d.dtype is like.dtype
+                    if fits and node not in arrivals:  # as add() does it, in no call
+                        arrivals[node] = d
+                        if like is node:
+                            heappush(heap, (-node.index, node))
+                    elif d is not None:
+                        add(node, *((d, False) if fits else _fit(entry, node, d)))
                 if entry.op.keeps_arrays and not (retain_graph or create_graph):
                     entry.saved, entry.checks = None, by  # whoever comes again is told by whom it was freed
             arrivals.settle(arrivals, retained)
     finally:
         mode.grad, last_walk[:] = recording, (next(clock), by[1], newest)
     return [(node, g, node in arrivals.ours and type(node) is not Entry) for node, g in found.items()]
-
-
-def _leading_to(roots: set[Any], goals: set[Any]) -> tuple[set[Entry], set[Any]]:
-    """The entries from which some goal can be reached, then with the goals; older than all goals cannot."""
-    seen = below(roots, min((n.index if isinstance(n, Entry) else -1 for n in goals), default=0))
-    useful: set[Entry] = set()
-    for entry in sorted(seen, key=lambda e: e.index):
-        if any(isinstance(n, (Entry, engine.Tensor)) and (n in goals or n in useful) for n in entry.inputs):
-            useful.add(entry)
-    return useful, useful | goals
 
 
 def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:

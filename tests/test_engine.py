@@ -166,13 +166,29 @@ def test_dropping_the_result_frees_the_graph_without_the_collector(name, then, n
     assert [e for e in entries if e() is not None] == []
 
 
+def test_none_is_no_input_that_a_vjp_could_keep():
+    @engine.op("test_no_variadic")
+    def plain(x):
+        return x
+
+    try:
+        with pytest.raises(TypeError, match=r"cannot keep 'None_shapes'; name y, an input \['x'\]"):
+
+            @plain.vjp
+            def plain_vjp(g, None_shapes):
+                return (g,)
+
+    finally:
+        del engine.registry["test_no_variadic"]
+
+
 def test_an_op_keeps_only_what_its_vjp_names():
     a, b = leaf(np.ones((2, 3))), leaf(np.ones((2, 3)))
-    assert (a + b).grad_fn.arrays() == []
-    assert [s.shape for s in (a * b).grad_fn.arrays()] == [(2, 3), (2, 3)]
-    assert (a.sum()).grad_fn.arrays() == []
+    assert (a + b).grad_fn.saved == ()
+    assert [s.shape for s in (a * b).grad_fn.saved] == [(2, 3), (2, 3)]
+    assert a.sum().grad_fn.saved == ((2, 3),)
     y = a.exp()
-    assert [s is y.array for s in y.grad_fn.arrays()] == [True]
+    assert [s is y.array for s in y.grad_fn.saved] == [True]
 
 
 def test_an_inner_array_that_no_gradient_needs_is_freed_while_the_graph_lives():
@@ -196,7 +212,7 @@ def test_backward_frees_what_was_kept_as_it_goes():
     assert kept() is not None
     loss.backward()
     assert kept() is None
-    assert entry.arrays() == []
+    assert entry.saved is None
 
 
 # --- aliasing -----------------------------------------------------------------------------------------------

@@ -752,6 +752,21 @@ def test_gradients_added_up_are_told_the_change_before_which_they_are_to_be_zero
         step()
 
 
+def test_a_gradient_that_is_a_leaf_itself_is_told_too():
+    x = mt.ones(2, requires_grad=True)
+    (x * x).sum().backward()
+    w = x.grad.requires_grad_()
+
+    def step():
+        (w * w).sum().backward()
+        with mt.no_grad():
+            w.sub_(0.1)
+
+    step(), step()
+    with pytest.warns(UserWarning, match=r"adds up the gradients of three steps, in 1 of 1 leaves"):
+        step()
+
+
 def _generator_and_discriminator():
     G, D = nn.Linear(2, 3), nn.Linear(3, 1)
     opt_g, opt_d = (mt.optim.SGD(m.parameters(), lr=0.1) for m in (G, D))
