@@ -135,8 +135,7 @@ def walk(
                 if entry.saved is None or (entry.index < last_change[0] and entry.checks):
                     check(entry, roots)
                 gradients, nodes = gradients_of(entry, g, create_graph), iter(entry.inputs)
-                if watch is not None:
-                    gradients = watch(entry, g, gradients)
+                gradients = gradients if watch is None else watch(entry, g, gradients)
                 for d in gradients:  # a zip would take twice as long as this
                     node = next(nodes)
                     like = node if type(node) is Entry else node.array if isinstance(node, tensor) else None
@@ -149,8 +148,10 @@ def walk(
                         arrivals[node] = d
                         if like is node:
                             heappush(heap, (-node.index, node))
+                    elif fits:
+                        add(node, d, False)
                     elif d is not None:
-                        add(node, *((d, False) if fits else _fit(entry, node, d)))
+                        add(node, *_fit(entry, node, d))
                 if entry.op.keeps_arrays and not (retain_graph or create_graph):
                     entry.saved, entry.checks = None, by  # whoever comes again is told by whom it was freed
             arrivals.settle(arrivals, retained)
