@@ -115,8 +115,7 @@ def walk(
     if a list `retained` is given: it takes (tensor, gradient) where an inner tensor retains its gradient.
     """
     arrivals = _Arrivals(roots, wanted)
-    heap, found, add, watch = arrivals.heap, arrivals.found, arrivals.add, mode.watch
-    goals, useful, near = arrivals.goals, arrivals.useful, arrivals.near
+    heap, add, useful, near, watch = arrivals.heap, arrivals.add, arrivals.useful, arrivals.near, mode.watch
     by, newest, tensor = (who, caller(3)), -heap[0][0] if heap else -1, engine.Tensor
     pop = heappop if mode.complete is None else arrivals.telling_pop(retained)
     gradients_of, recording, mode.grad = mode.vjp or _gradients_of, mode.grad, create_graph
@@ -128,8 +127,8 @@ def walk(
                 g = g.joined(entry)[0] if type(g) is Pieces else g
                 if entry.hooks is not None and retained is not None:
                     g = entry.hooks(g, entry, engine.make, retained)
-                if useful is not None and entry in goals:
-                    found[entry] = g
+                if useful is not None and entry in arrivals.goals:
+                    arrivals.found[entry] = g
                     if entry not in useful or not beyond:
                         continue
                 if entry.saved is None or (entry.index < last_change[0] and entry.checks):
@@ -157,7 +156,7 @@ def walk(
             arrivals.settle(arrivals, retained)
     finally:
         mode.grad, last_walk[:] = recording, (next(clock), by[1], newest)
-    return [(node, g, node in arrivals.ours and type(node) is not Entry) for node, g in found.items()]
+    return [(n, g, n in arrivals.ours and type(n) is not Entry) for n, g in arrivals.found.items()]
 
 
 def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
