@@ -49,16 +49,14 @@ class Job:
         if options.out is None:
             options.out = Path(f"{self.out}-smoke" if options.smoke else self.out)
         check_folder("--out", options.out)
-        kept = checkpoints(options)
+        kept = self.checkpoints(options)
         if kept and not options.resume:
             raise ValueError(f"{options.out} holds a run already; go on with --resume, or name another --out")
         if options.resume and not kept:
             raise ValueError(
                 f"--resume: {options.out} holds no checkpoint; leave --resume out, or name another --out"
             )
-        with warnings.catch_warnings():  # what is damaged is told when the run goes on
-            warnings.simplefilter("ignore")
-            options.begun = dict(load_checkpoint(options.out).config or {}) if kept else {}
+        options.begun = begun_with(kept[-1].parent) if kept else {}
         if kept and set(options.begun) != set(self.names):
             raise ValueError(f"--resume: the run in {options.out} is of another program; name another --out")
         defaults = {**self.settings, "smoke": False, **(self.smoke if options.smoke else {})}
@@ -73,6 +71,10 @@ class Job:
                 check_count(f"--{name}", value, least=int(name != "seed"))
             if type(value) is float and not 0 <= value < math.inf:  # not NaN either
                 raise ValueError(f"--{name} is {value}; give a finite number, 0 or more")
+
+    def checkpoints(self, options: argparse.Namespace) -> list[Path]:
+        """Those that are kept, the newest last; none before --out is settled."""
+        return checkpoints(options.out) if options.out else []
 
     def kept(self, options: argparse.Namespace) -> dict[str, Any]:
         """What of the options goes into the config of a checkpoint."""
@@ -91,17 +93,17 @@ class Job:
             print(f"({trainer.step} steps teach little yet: what follows may be noise)")
         return trainer.world.is_writer
 
-    def run(self, work: Callable[[argparse.Namespace], None], *needs: str) -> int:
+    def run(self, work: Callable[[argparse.Namespace], int | None], *needs: str) -> int:
         """As `run` of ending; work gets the options, once they are settled."""
         options = self.parser.parse_args()
 
-        def job() -> None:
+        def job() -> int | None:
             if not world().is_writer:
                 sys.stdout = None  # of several ranks one speaks
             self.settle(options)
             if world().size > 1:  # said now: mpirun passes on nothing that is printed after Ctrl-C
                 print("after Ctrl-C, go on with the same command and --resume", flush=True)
-            work(options)
+            return work(options)
 
         mendable = (ValueError, OSError, RuntimeError, MemoryError)
 
@@ -111,7 +113,7 @@ class Job:
         return run(job, *needs, farewell=lambda: self._farewell(options), words=words, mendable=mendable)
 
     def _farewell(self, options: argparse.Namespace) -> str:
-        kept = checkpoints(options)
+        kept = self.checkpoints(options)
         if not kept:
             return "nothing is saved yet"
         return f"{kept[-1]} is kept. Go on with:\n  {command('--resume')}"
@@ -157,6 +159,13 @@ def command(option: str) -> str:
     return shlex.join([python, *[given for given in sys.argv if given != option], option])
 
 
-def checkpoints(options: argparse.Namespace) -> list[Path]:
-    """Those in --out, the newest last; none before --out is settled."""
-    return sorted(options.out.glob("step-*.safetensors")) if options.out else []
+def checkpoints(folder: Path) -> list[Path]:
+    """Those in a folder, the newest last."""
+    return sorted(folder.glob("step-*.safetensors"))
+
+
+def begun_with(folder: Path) -> dict[str, Any]:
+    """The config of the run in a folder; what is damaged there is told when it goes on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return dict(load_checkpoint(folder).config or {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # Okabe & Ito
 STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
 
 
-def arguments(doc: str, out: str, *, only: Collection[str] = ()) -> argparse.Namespace:
-    """seed, out, smoke and only (of these names) of the command line; --help says the first line of doc.
+def arguments(doc: str, out: str) -> argparse.Namespace:
+    """seed, out and smoke of the command line; --help says the first line of doc.
 
     A value that cannot be used is refused before anything is written.
     """
     parser = Parser(description=doc.splitlines()[0])
-    if only:
-        text = "train this one; may be given more than once"
-        parser.add_argument("--only", action="append", choices=list(only), default=[], help=text)
     parser.add_argument("--seed", type=int, default=0, help="of all that is random; default 0")
     parser.add_argument("--out", type=Path, help=f"folder for pictures; default {out} (or {out}-smoke)")
     parser.add_argument("--smoke", action="store_true", help="a few steps: does everything work?")

@@ -2,6 +2,7 @@
 
     python examples/tasks.py                            # copy, reverse, sort, addition, dates: some minutes
     python examples/tasks.py --only sort --only addition --seed 1
+    python examples/tasks.py --resume                   # go on after Ctrl-C: what is finished is kept
 
 The encoder–decoder reads a text and writes its copy, its reverse, its characters in order, or the date that
 it says; a GPT goes on behind "345+678=", the sum's lowest digit first, as a carry runs. An accuracy is the
@@ -10,15 +11,17 @@ share of held-out items, none of which was trained on, that are answered without
 
 from __future__ import annotations
 
-import sys
+import json
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from lesson import COLOURS, arguments, legend, new_figure, run, save
+from job import Job, begun_with, checkpoints
+from lesson import COLOURS, legend, new_figure, save
 
 import microtensor as mt
 import microtensor.nn.functional as F
@@ -110,8 +113,13 @@ def loss_of(model: GPT | Transformer, batch: tuple[mt.Tensor, mt.Tensor]) -> tup
     return loss, int((tgt[:, 1:] != PAD).sum())
 
 
-def train(task: Task, seed: int, steps: int, n_test: int, *, progress: bool = True) -> Result:
-    """Train a fresh model on a task, looking at held-out items ten times on the way."""
+def train(
+    task: Task, seed: int, steps: int, n_test: int, *, folder: Path | None = None, **options: Any
+) -> Result:
+    """Train a model on a task, looking at held-out items ten times on the way; go on with what folder holds.
+
+    options: of the Trainer.
+    """
     start = time.perf_counter()
     corpus = task.corpus()
     test = corpus.test_pairs()[:n_test]
@@ -130,9 +138,13 @@ def train(task: Task, seed: int, steps: int, n_test: int, *, progress: bool = Tr
         evaluate=lambda m: {"exact_match": exact_match(m, corpus, test)},
         eval_every=max(1, steps // 10),
         log_every=min(10, steps),
-        progress=progress,
+        checkpoint=folder,
+        checkpoint_every=max(1, steps // 10),
+        **options,
     )
-    history = trainer.fit()
+    history = trainer.resume() if folder and checkpoints(folder) else trainer.fit()
+    if folder:  # the log has the steps before a stop, too
+        history = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     held_out = {pair.source for pair in corpus.test_pairs()}
     some = corpus.train_pairs(10_000, np.random.default_rng((seed, steps)))
     assert held_out.isdisjoint(pair.source for pair in some), "a held-out item was trained on"
@@ -140,6 +152,27 @@ def train(task: Task, seed: int, steps: int, n_test: int, *, progress: bool = Tr
 
 
 # --- the job ------------------------------------------------------------------------------------------------
+
+
+class TasksJob(Job):
+    """A job of several runs, each in a folder of its own."""
+
+    def checkpoints(self, options: Namespace) -> list[Path]:
+        """As that of a Job: those of the first task come first."""
+        folders = [options.out / name for name in options.only or TASKS] if options.out else []
+        return [path for folder in folders for path in checkpoints(folder)]
+
+    def settle(self, options: Namespace) -> None:
+        """As that of a Job: all runs have the same settings."""
+        super().settle(options)
+        for folder in {path.parent for path in self.checkpoints(options)}:
+            if begun_with(folder) != options.begun:
+                raise ValueError(f"--resume: {folder} is of another seed; name tasks of one by --only")
+
+
+JOB = TasksJob(__doc__, "runs/tasks", {"seed": 0}, {})
+about = "train this one; may be given more than once"
+JOB.parser.add_argument("--only", action="append", choices=list(TASKS), default=[], help=about)
 
 
 def verdict(name: str, result: Result) -> str:
@@ -179,14 +212,15 @@ def plot(results: dict[str, Result], path: Path) -> None:
     save(figure, path)
 
 
-def main() -> int:
+def work(options: Namespace) -> int:
     """0 if every task reaches its accuracy, else 1. A smoke run is too short to reach any, and gives 0."""
-    options = arguments(__doc__, "runs/tasks", only=TASKS)
     results = {}
     for name in options.only or TASKS:
         print(f"{name}:", flush=True)
         steps, n_test = (5, 20) if options.smoke else (TASKS[name].steps, 1000)
-        done = results[name] = train(TASKS[name], options.seed, steps, n_test)
+        done = results[name] = train(
+            TASKS[name], options.seed, steps, n_test, folder=options.out / name, config=JOB.kept(options)
+        )
         told = f"{done.accuracy:.1%} of {n_test} held-out items right after {done.seconds:.0f} s"
         print(f"  {told}: {verdict(name, done)} (≥ {TASKS[name].accuracy:.1%})", flush=True)
     print(f"\n{table(results)}")
@@ -196,4 +230,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, "matplotlib", "babel"))
+    raise SystemExit(JOB.run(work, "matplotlib", "babel"))

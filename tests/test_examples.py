@@ -222,7 +222,7 @@ def pressed_twice(name, *arguments, cwd):
     return started(name, before, *arguments, cwd=cwd)
 
 
-@pytest.mark.parametrize("name", ["spiral", "tasks", "lecture", "sentence_similarity"])
+@pytest.mark.parametrize("name", ["spiral", "lecture", "sentence_similarity"])
 def test_ctrl_c_ends_a_lesson_with_one_line(name, tmp_path):
     done = pressed_twice(name, "--smoke", cwd=tmp_path)
     assert done.returncode == 130, done.stderr

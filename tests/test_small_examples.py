@@ -9,12 +9,14 @@ import os
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from microtensor import train
 from microtensor.data import AdditionTask, StringTask
@@ -164,6 +166,70 @@ def test_all_tasks_run_and_end_in_a_table(tasks: ModuleType, tmp_path: Path) -> 
     assert_plotted(tmp_path / "out", "curves-copy-addition")  # those of all tasks stay
 
 
+STOPPED = """
+import runpy, signal, sys
+sys.path.insert(0, {examples!r})
+import microtensor as mt
+from microtensor.optim import Adam
+step, count = Adam.step, [0]
+def counted(*args):
+    count[0] += 1
+    if count[0] == {at}:  # in the second task
+        signal.raise_signal(signal.{sign})
+    return step(*args)
+Adam.step = counted
+sys.argv[0] = {examples!r} + "/tasks.py"
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    return {str(p.relative_to(folder)): load_file(p) for p in sorted(folder.rglob("step-00000005.*"))}
+
+
+@pytest.mark.parametrize(("sign", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGKILL", -9)])
+def test_tasks_that_are_stopped_keep_what_is_finished_and_go_on(
+    tasks: ModuleType, tmp_path: Path, sign: str, code: int
+) -> None:
+    only = ["--only", "copy", "--only", "sort"]
+    whole = run("tasks", *only, cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    (tmp_path / "out").rename(tmp_path / "whole")
+    program = STOPPED.format(examples=str(EXAMPLES), at=8, sign=sign)
+    command = [sys.executable, "-c", program, "--smoke", "--out", "out", *only]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+    stopped = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert stopped.returncode == code, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    if code > 0:
+        assert stopped.stdout.splitlines()[-1].endswith(" --resume")
+    first = tmp_path / "out" / "copy" / "step-00000005.safetensors"
+    before = first.stat().st_mtime_ns
+    again = run("tasks", *only, cwd=tmp_path)
+    assert again.stderr == "tasks: out holds a run already; go on with --resume, or name another --out\n"
+    resumed = run("tasks", *only, "--resume", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert first.stat().st_mtime_ns == before
+    ends, there = weights(tmp_path / "out"), weights(tmp_path / "whole")
+    assert list(ends) == list(there) == [f"{name}/step-00000005.safetensors" for name in ("copy", "sort")]
+    for file, tensors in there.items():
+        assert all(np.array_equal(tensors[name], ends[file][name]) for name in tensors)
+    for name in ("copy", "sort"):
+        logs = [(tmp_path / out / name / "log.jsonl").read_text() for out in ("out", "whole")]
+        losses, those_of_one_go = (re.findall('"loss": [^,]+', log) for log in logs)
+        assert losses == those_of_one_go
+    tables = [re.sub(r"\d+\.\d ", "", text.stdout.partition("\n\n")[2]) for text in (whole, resumed)]
+    assert tables[0].splitlines()[:3] == tables[1].splitlines()[:3]
+
+
+def test_tasks_of_two_seeds_are_not_gone_on_with_as_one(tasks: ModuleType, tmp_path: Path) -> None:
+    for name, seed in (("copy", "0"), ("sort", "1")):
+        assert run("tasks", "--only", name, "--seed", seed, cwd=tmp_path).returncode == 0
+    done = run("tasks", "--resume", cwd=tmp_path)
+    said = f"tasks: --resume: {Path('out', 'copy')} is of another seed; name tasks of one by --only\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 # Losses of every third step. Rounding differs between processors (composites for kernels: by 2e-7); other
 # draws, initial values, schedules or gradients would change them much more.
 HEADS = {
@@ -224,9 +290,8 @@ def test_a_task_that_misses_its_accuracy_fails(
 ) -> None:  # fmt: skip
     history = [{"step": steps, "loss": 1.0, "exact_match": accuracy}]
     monkeypatch.setattr(tasks, "TASKS", {"sort": tasks.Task(lambda: None, 9, 0.5)})
-    monkeypatch.setattr(tasks, "train", lambda *args: tasks.Result(history, 1.0, accuracy))
-    monkeypatch.setattr(sys, "argv", ["tasks.py", "--out", str(tmp_path)])
-    assert tasks.main() == code
+    monkeypatch.setattr(tasks, "train", lambda *args, **options: tasks.Result(history, 1.0, accuracy))
+    assert tasks.work(Namespace(out=tmp_path, only=[], seed=0, smoke=False)) == code
     assert verdict in capsys.readouterr().out
 
 
@@ -235,13 +300,12 @@ def test_each_task_says_how_it_went_before_the_next_one_begins(
 ) -> None:
     said = []
 
-    def train(task: Any, *args: Any) -> Any:
+    def train(task: Any, *args: Any, **options: Any) -> Any:
         said.append(capsys.readouterr().out)
         return tasks.Result([{"step": task.steps, "loss": 1.0, "exact_match": 0.5}], 71.6, 0.995)
 
     monkeypatch.setattr(tasks, "train", train)
-    monkeypatch.setattr(sys, "argv", ["tasks.py", "--out", str(tmp_path), "--only", "copy", "--only", "sort"])
-    assert tasks.main() == 0
+    assert tasks.work(Namespace(out=tmp_path, only=["copy", "sort"], seed=0, smoke=False)) == 0
     assert said[1].startswith("  99.5% of 1000 held-out items right after 72 s: pass (≥ 99.0%)\nsort:")
 
 
