@@ -11,7 +11,7 @@ import numpy as np
 from lesson import COLOURS, arguments, legend, new_figure, run, save
 
 import microtensor as mt
-from microtensor import nn, optim, train, viz
+from microtensor import nn, optim, train
 from microtensor.data import DataLoader, TensorDataset
 from models import MultiHeadAttention
 
@@ -52,11 +52,14 @@ def losses(model: AttentionOnly, ids: mt.Tensor) -> mt.Tensor:
     return nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
 
 
-def score(name: str, A: mt.Tensor, queries: range, distance: int) -> np.ndarray:
-    """(H,): each head's mean weight of the key that stands `distance` before its query; it is printed."""
+def show(axes, name: str, A: mt.Tensor, queries: range, distance: int) -> float:
+    """Print each head's mean weight of the key `distance` before its query; draw the best. Its score."""
     scores = A.numpy()[:, :, queries, np.array(queries) - distance].mean((0, 2))
     print(f"{name} scores: {'  '.join(f'{head:.2f}' for head in scores)}")
-    return scores
+    image = axes.imshow(A[0, scores.argmax()], cmap="Blues", vmin=0, vmax=1, zorder=3)  # above the grid
+    axes.figure.colorbar(image, ax=axes, label="attention weight")
+    axes.set(title=f"{name}: head {scores.argmax() + 1}", xlabel="key", ylabel="query")
+    return scores.max()
 
 
 def main() -> None:
@@ -77,13 +80,10 @@ def main() -> None:
     print("loss of the first half {first:.3f}, of the second {second:.3f}".format(**history[-1]))
     with mt.no_grad():
         _, weights = model(test)
-    score("layer 1, previous token", weights[0], range(1, half), 1)
-    induction = score("layer 2, induction", weights[1], range(half, T), half - 1)
-    tokens = [str(token) for token in test[0].tolist()]
-    maps = viz.attention([A[:1] for A in weights], tokens, title="a sequence that is said twice")
-    for suffix in ("svg", "png"):
-        maps.save(options.out / f"attention.{suffix}")
-    print(f"plotted {options.out / 'attention'}.png, .svg")
+    figure, (left, right) = new_figure(2, width=5.0)
+    show(left, "layer 1, previous token", weights[0], range(1, half), 1)
+    induction = show(right, "layer 2, induction", weights[1], range(half, T), half - 1)
+    save(figure, options.out / "attention")
     figure, axes = new_figure()
     for name, colour, marker in (("first", COLOURS[1], "s"), ("second", COLOURS[0], "o")):
         points = [(record["step"], record[name]) for record in history if name in record]
@@ -91,9 +91,9 @@ def main() -> None:
     axes.set(title="what was said becomes known", xlabel="step", ylabel="loss (nats)", ylim=(0, 4.2))
     legend(axes)
     save(figure, options.out / "loss")
-    if not options.smoke and induction.max() < 0.5:
+    if not options.smoke and induction < 0.5:
         raise SystemExit("no head of layer 2 looks to what followed the present token before")
 
 
 if __name__ == "__main__":
-    raise SystemExit(run(main, "matplotlib", "resvg_py"))
+    raise SystemExit(run(main, "matplotlib"))

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 NEEDS = {  # modules of the extra "examples", by the programs that need them
     "spiral": ["matplotlib"],
     "digits": ["matplotlib", "sklearn"],
-    "induction_heads": ["matplotlib", "resvg_py"],
+    "induction_heads": ["matplotlib"],
     "tasks": ["matplotlib", "babel"],
     "lecture": ["matplotlib"],
     "sentence_similarity": ["tokenizers"],

@@ -35,14 +35,17 @@ def run(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[st
 
 def assert_plotted(folder: Path, *names: str) -> None:
     for name in names:
-        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        png = (folder / f"{name}.png").read_bytes()
+        assert png.startswith(b"\x89PNG")
+        width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
+        assert 300 < height <= width < 2000, "a screen shows it whole"
         assert "<svg" in (folder / f"{name}.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", LESSONS)
 def test_a_lesson_runs_and_plots(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    needs = {"spiral": "matplotlib", "digits": "sklearn", "induction_heads": "resvg_py"}[name]
+    needs = {"spiral": "matplotlib", "digits": "sklearn", "induction_heads": "matplotlib"}[name]
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"needs {needs}")
     done = run(name, cwd=tmp_path)
