@@ -45,11 +45,10 @@ def backward(
     found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
     leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
     walked: list[Any] = [last_walk[1]]
-    stale = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours, walked)]
-    stale = [leaf for leaf in stale if id(leaf) not in _told]
-    _told.update({id(leaf): leaf for leaf in stale})
+    grown = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours, walked)]
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
-    if stale:
+    if grown and (stale := [leaf for leaf in grown if id(leaf) not in _told]):
+        _told.update({id(leaf): leaf for leaf in stale})
         _, place, who, _ = stale[0].version
         cures = ["optimizer.zero_grad() (model.zero_grad() reaches its own alone)", "p.grad = None for each"]
         cures.sort(reverse=not who.endswith(".step"))
