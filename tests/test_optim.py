@@ -415,6 +415,12 @@ def test_signatures_show_what_pytorch_programs_look_for():
         (lambda: optim.SGD([mt.tensor([1])]), TypeError, "int64"),
         (lambda: optim.SGD([leaf([1.0])], lr=-0.5), ValueError, r"-0\.5"),
         (lambda: optim.SGD([leaf([1.0])], lr=math.nan), ValueError, "nan"),
+        (lambda: optim.SGD([leaf([1.0])], lr=math.inf), ValueError, "SGD: lr is inf; make it finite"),
+        (lambda: optim.SGD([leaf([1.0])], momentum=math.inf), ValueError, "momentum is inf; make it finite"),
+        (lambda: optim.SGD([leaf([1.0])], dampening=math.nan), ValueError, "dampening is nan; make it fin"),
+        (lambda: optim.Adam([leaf([1.0])], lr=math.inf), ValueError, "Adam: lr is inf; make it finite"),
+        (lambda: optim.Adam([leaf([1.0])], eps=math.inf), ValueError, "Adam: eps is inf; make it finite"),
+        (lambda: optim.AdamW([leaf([1.0])], weight_decay=math.inf), ValueError, "decay is inf; make it fin"),
         (lambda: optim.SGD([leaf([1.0])], momentum=-1), ValueError, "momentum"),
         (lambda: optim.SGD([leaf([1.0])], nesterov=True), ValueError, "nesterov"),
         (lambda: optim.SGD([{"params": [leaf([1.0])], "lr": -1}], lr=1), ValueError, "lr"),
@@ -546,9 +552,11 @@ def test_a_state_that_does_not_fit_changes_nothing():
     [
         ("lr", "a", TypeError, r"\.lr: 'a' is no number; "),
         ("lr", None, TypeError, r"\.lr: None is no number; "),
-        ("lr", math.nan, ValueError, ": lr is nan; make it 0 or more"),
-        ("lr", -0.1, ValueError, r": lr is -0\.1; make it 0 or more"),
-        ("weight_decay", -1, ValueError, r": weight_decay is -1\.0; make it 0 or more"),
+        ("lr", math.nan, ValueError, ": lr is nan; make it finite, and 0 or more"),
+        ("lr", math.inf, ValueError, ": lr is inf; make it finite, and 0 or more"),
+        ("weight_decay", math.inf, ValueError, ": weight_decay is inf; make it finite, and 0 or more"),
+        ("lr", -0.1, ValueError, r": lr is -0\.1; make it finite, and 0 or more"),
+        ("weight_decay", -1, ValueError, r": weight_decay is -1\.0; make it finite, and 0 or more"),
     ],
 )
 def test_an_option_that_became_impossible_is_refused_by_step_before_anything_changes(

@@ -25,7 +25,7 @@ class Adam(Optimizer):
 
     amsgrad: the largest v so far stands for v, so that no step grows because a large gradient is forgotten.
 
-    Raises: ValueError for a negative lr, eps or weight_decay, and betas outside [0, 1).
+    Raises: ValueError for a negative or infinite lr, eps or weight_decay, and betas outside [0, 1).
     Source: Kingma & Ba 2015, Algorithm 1. Differs: the paper has no weight_decay; here it is L2
     regularisation, as in PyTorch. The decay of Loshchilov & Hutter is `AdamW`. amsgrad: Reddi, Kale & Kumar
     2018, Algorithm 2. Differs: the largest v is corrected for its start at 0, as in PyTorch.

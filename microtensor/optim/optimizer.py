@@ -7,6 +7,7 @@ PyTorch: `for group in self.param_groups: for p in group["params"]: …`. No mod
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -110,10 +111,11 @@ class Optimizer:
 
     def _check_options(self, group: dict[str, Any]) -> None:
         """Refuse impossible values. NumPy scalars become Python's, because they would widen float32."""
-        for option in [o for o in ("lr", "eps", "weight_decay", "momentum") if o in group]:
+        options = ("lr", "eps", "weight_decay", "momentum", "dampening")
+        for option in [name for name in options if name in group]:
             group[option] = value = float(as_number(f"{self._name}.{option}", group[option]))
-            if not value >= 0:
-                raise ValueError(f"{self._name}: {option} is {value}; make it 0 or more")
+            if not (value >= 0 or option == "dampening") or not math.isfinite(value):
+                raise ValueError(f"{self._name}: {option} is {value}; make it finite, and 0 or more")
 
     # --- stepping -------------------------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ class SGD(Optimizer):
     g ← g + weight_decay · p;  b ← μ b + (1 − dampening) g, and b ← g at the first step;
     d = b, or g + μ b with nesterov. maximize: g ← −g before all of this.
 
-    Raises: ValueError for a negative lr, momentum or weight_decay, and for nesterov without momentum or with
-    dampening.
+    Raises: ValueError for a number that is not finite, a negative lr, momentum or weight_decay, and for
+    nesterov without momentum or with dampening.
     Source: Polyak 1964; Sutskever et al. 2013, §2. Differs, as in PyTorch: lr multiplies the sum, not each
     gradient in it, and the first b is not dampened. weight_decay is L2 regularisation (∇ of ½ λ‖p‖²).
     """
@@ -45,12 +45,7 @@ class SGD(Optimizer):
     ) -> None:
         check_switches("SGD", foreach=foreach, fused=fused)
         refuse("SGD", differentiable=differentiable)
-        options = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": float(dampening),
-            "weight_decay": weight_decay,
-        }
+        options = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         super().__init__(params, {**options, "nesterov": nesterov, "maximize": maximize})
 
     def _check_options(self, group: dict[str, Any]) -> None:
