@@ -417,10 +417,24 @@ def test_the_bar_ends_with_the_numbers_of_the_last_step(capsys):
     assert "300/300" in last
 
 
-def test_of_several_ranks_one_writes_lines_since_mpirun_passes_on_no_half_ones(capsys, monkeypatch):
+def test_a_file_keeps_a_few_lines_and_no_look_of_a_bar_each(capsys):
+    """And mpirun passes on no half ones."""
+    trainer = build(progress=True, max_steps=300)
+    trainer.fit()
+    lines = capsys.readouterr().err
+    assert "\r" not in lines
+    assert [f" {n}/300 " in line for n, line in zip((0, 300), lines.splitlines(), strict=True)] == [True] * 2
+
+
+def test_a_terminal_has_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    build(progress=True, max_steps=3).fit()
+    assert capsys.readouterr().err.count("\r") > 1
+
+
+def test_lines_in_place_of_a_bar_come_whole(capsys, monkeypatch):
     monkeypatch.setattr("microtensor.train.report.SECONDS", 0.0)
     trainer = build(progress=True, max_steps=3)
-    monkeypatch.setattr(trainer.world, "size", 2)
     with trainer._report() as report:
         for _ in range(3):
             report.advance(lambda: {"loss": "1.5"})

@@ -20,7 +20,7 @@ __all__ = ["Meter", "Report", "prepare_log"]
 
 RECORD = b'{"step": '  # how each line of a log begins
 REFRESH = 0.1  # seconds between updates of the bar's numbers
-SECONDS = 5.0  # between lines where there is no bar
+SECONDS = 10.0  # between lines where there is no bar
 
 
 class Meter:
@@ -45,7 +45,7 @@ class Meter:
 
 
 class _Lines:
-    """Standard error for what mpirun passes on: it keeps a bar back until its line ends."""
+    """Standard error that is no terminal: a file would keep each look of a bar, mpirun wait for its end."""
 
     def write(self, text: str) -> None:
         if text.strip():
@@ -58,13 +58,12 @@ class _Lines:
 class Report:
     """The bar and the log of one `fit`; as a `with` block it closes the bar, whatever happens.
 
-    lines: a line every few seconds instead of a bar.
+    Where standard error is no terminal, it has a line every ten seconds instead of a bar.
     """
 
-    def __init__(
-        self, total: int, start: int, *, log: str | None, progress: bool, lines: bool = False
-    ) -> None:
-        how: dict[str, Any] = {"file": _Lines(), "mininterval": SECONDS} if lines else {"dynamic_ncols": True}
+    def __init__(self, total: int, start: int, *, log: str | None, progress: bool) -> None:
+        lines = {"file": _Lines(), "mininterval": SECONDS}
+        how: dict[str, Any] = {"dynamic_ncols": True} if sys.stderr.isatty() else lines
         self._bar = tqdm(total=total, initial=start, unit="step", disable=not progress, **how)
         self._log, self._shown = log, -REFRESH
         self._numbers: dict[str, str] = {}

@@ -161,7 +161,8 @@ class Trainer:
                         while not self.world.any(self._over() or self._stopping or interrupt.requested):
                             self._train_step()
                             self._after_step(report)
-                    if self.checkpoints is not None and not self._is_saved(self.checkpoints):
+                    folder = self.checkpoints
+                    if folder and (self._saved_step, self._saved) != (self.step, folder.path_at(self.step)):
                         self.save()
                     stopped = self.world.any(interrupt.requested)
             except KeyboardInterrupt:
@@ -171,10 +172,7 @@ class Trainer:
 
     def _report(self) -> Report:
         log, progress = (self.log, self.progress) if self.world.is_writer else (None, False)
-        return Report(self.max_steps, self.step, log=log, progress=progress, lines=self.world.size > 1)
-
-    def _is_saved(self, folder: CheckpointFolder) -> bool:
-        return self._saved_step == self.step and self._saved == folder.path_at(self.step)
+        return Report(self.max_steps, self.step, log=log, progress=progress)
 
     def _over(self) -> bool:
         return self.step >= self.max_steps or self.best.over
