@@ -171,6 +171,30 @@ def stopped(spoil, folder, **options):
     return str(caught.value)
 
 
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("form", "place"),
+    [
+        (lambda x, y: (x, y), r"batch\[0\]"),
+        (lambda x, y: {"y": y, "x": x}, r"batch\['x'\]"),
+        (lambda x, y: [{"a": [y, x.numpy()]}, "text"], r"batch\[0\]\['a'\]\[1\]"),
+    ],
+)
+def test_data_that_is_not_finite_is_named_with_its_place_and_what_to_do(wrong, form, place, rng):
+    """A lower learning rate, the advice where an op made it, would help nothing."""
+    x, y = rows(rng, 4, dtype=np.float32)
+    x = x.clone()
+    x[2, 1] = wrong
+
+    def loss(model, batch):
+        return mean_over_tokens(model, (x, y))
+
+    says = rf" at step 1, .*; {place}, float32\(4, 3\), holds {wrong} at \(2, 1\); mend the data, or have"
+    with pytest.raises(RuntimeError, match=says) as caught:
+        trained([form(x, y)], 1, np.float32, loss_fn=loss)
+    assert "learning rate" not in str(caught.value)
+
+
 def test_the_op_and_line_whose_forward_made_it_first_are_named(tmp_path):
     said = stopped(lambda loss: (loss - loss - 1).log() * loss, tmp_path)  # forward goes wrong
     line = line_with("# forward goes wrong")

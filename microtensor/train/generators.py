@@ -48,11 +48,8 @@ def random_faults(generators: Mapping[str, Any], saved: Mapping[str, Any]) -> li
     """What is wrong with putting the saved states into these generators; an empty list if nothing is."""
     faults = [f"it has no random state {name!r}" for name in generators if name not in saved]
     faults += [f"its random state {name!r} has no generator" for name in saved if name not in generators]
-    for name in generators:
-        if name in saved:
-            fault = _state_fault(generators[name], saved[name])
-            faults += [f"its random state {name!r} {fault}"] if fault else []
-    return faults
+    tried = {name: _state_fault(generators[name], saved[name]) for name in generators if name in saved}
+    return faults + [f"its random state {name!r} {fault}" for name, fault in tried.items() if fault]
 
 
 def _state_fault(generator: Any, state: Any) -> str:

@@ -37,10 +37,8 @@ class Packer:
         """Raises: TypeError naming the place of what cannot be stored; ValueError for an impossible value."""
         if isinstance(obj, np.generic):
             obj = obj.item()
-        if isinstance(obj, str):
-            return _checked_text(obj, place)
-        if obj is None or isinstance(obj, bool | int):
-            return _checked_integer(obj, place)
+        if obj is None or isinstance(obj, bool | int | str):
+            return _checked(obj, place)
         if isinstance(obj, float):
             return float(obj) if math.isfinite(obj) else {"$float": repr(float(obj))}
         if isinstance(obj, Tensor):
@@ -73,10 +71,7 @@ class Packer:
         for key in obj:
             if not isinstance(key, str | int):
                 raise TypeError(f"save: {place or 'the dict'} has the key {key!r}; use strings or integers")
-            if isinstance(key, str):
-                _checked_text(key, place, "has a key that")
-            else:
-                _checked_integer(key, place, "has a key that")
+            _checked(key, place, "has a key that")
         pairs = [[key, self.pack(value, _join(place, key))] for key, value in obj.items()]
         if all(isinstance(key, str) and not key.startswith("$") for key in obj):
             return dict(pairs)
@@ -128,23 +123,21 @@ class Unpacker:
         raise ValueError(f"it has the mark {kind!r}")
 
 
-def _checked_text(text: str, place: str, what: str = "is a string that") -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+def _checked(value: Any, place: str, what: str = "") -> Any:
+    """The same string, integer or None, if a file of JSON can have it."""
+    where = _short(place) or "the object"
+    if isinstance(value, int) and value.bit_length() > BITS:
         raise ValueError(
-            f"save: {_short(place) or 'the object'} {what} is no Unicode text: {ascii(text)[:40]}; "
-            f'make it one, for instance by text.encode("utf-8", "replace").decode()'
-        ) from None
-    return text
-
-
-def _checked_integer(value: Any, place: str, what: str = "is an integer that") -> Any:
-    if value is not None and value.bit_length() > BITS:
-        raise ValueError(
-            f"save: {_short(place) or 'the object'} {what} has {value.bit_length()} bits, of {BITS} at most; "
+            f"save: {where} {what or 'is an integer that'} has {value.bit_length()} bits, of {BITS} at most; "
             f"give it as a string, by hex()"
         )
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"save: {where} {what or 'is a string that'} is no Unicode text: {ascii(value)[:40]}; "
+            f'make it one, for instance by text.encode("utf-8", "replace").decode()'
+        ) from None
     return value
 
 

@@ -27,7 +27,7 @@ from microtensor.train.buckets import Buckets
 from microtensor.train.peers import Peers
 from microtensor.train.start import start_limit
 
-__all__ = ["World", "world"]
+__all__ = ["World", "tensors_in", "world"]
 
 
 class World:
@@ -106,7 +106,7 @@ class _Ranks(World):
         """Our rows of every tensor: a batch is divided along axis 0."""
         self._settle_random()
         batch = next(batches)
-        tensors = list(_tensors(batch))
+        tensors = [t for _, t in tensors_in(batch)]
         lengths = {len(t) for t in tensors}
         if len(lengths) != 1:
             raise ValueError(
@@ -225,17 +225,17 @@ def _rows(B: int, rank: int, n: int) -> tuple[slice, float]:
     return (slice(first, end), (end - first) / B) if first < end else (slice(0, 1), 0.0)
 
 
-def _tensors(batch: Any) -> Iterator[Any]:
-    """All tensors and arrays with an axis that stand in a batch."""
+def tensors_in(batch: Any, name: str = "batch") -> Iterator[tuple[str, Any]]:
+    """All tensors and arrays with an axis that stand in a batch, each after its place, "batch['x'][0]"."""
     if isinstance(batch, Tensor | np.ndarray):
         if batch.ndim:
-            yield batch
-    elif isinstance(batch, Mapping):
-        for part in batch.values():
-            yield from _tensors(part)
-    elif isinstance(batch, tuple | list):
-        for part in batch:
-            yield from _tensors(part)
+            yield name, batch
+        return
+    inner = (
+        batch if isinstance(batch, Mapping) else range(len(batch) if isinstance(batch, tuple | list) else 0)
+    )
+    for key in inner:
+        yield from tensors_in(batch[key], f"{name}[{key!r}]")
 
 
 def _cut(batch: Any, rows: slice, B: int) -> Any:
@@ -245,7 +245,7 @@ def _cut(batch: Any, rows: slice, B: int) -> Any:
     if isinstance(batch, Mapping):
         return {name: _cut(part, rows, B) for name, part in batch.items()}
     if isinstance(batch, tuple | list):
-        if len(batch) == B and not list(_tensors(batch)):
+        if len(batch) == B and not list(tensors_in(batch)):
             return batch[rows]
         parts = [_cut(part, rows, B) for part in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)

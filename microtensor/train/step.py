@@ -10,13 +10,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from microtensor.anomaly import detect_anomaly
 from microtensor.listing import kept_bytes, reachable
 from microtensor.nn import Module
 from microtensor.nn.utils import clip_grad_norm_
 from microtensor.tensor import Tensor
 from microtensor.train.generators import Generators, get_state, named_generators, set_state
-from microtensor.train.parallel import world
+from microtensor.train.parallel import tensors_in, world
 from microtensor.train.stream import BatchStream
 
 __all__ = ["Step", "parameters_of", "said"]
@@ -99,10 +101,21 @@ class Step:
 
     def _refuse_infinite(self, what: str, value: float) -> None:
         if not math.isfinite(value):
+            cause = self._data_fault() or f"{self._blame()}; lower the learning rate, or set grad_clip"
             raise RuntimeError(
-                f"Trainer: the {what} is {value} at step {self.number}, with weights as they were; "
-                f"{self._blame()}; lower the learning rate, or set grad_clip"
+                f"Trainer: the {what} is {value} at step {self.number}, with weights as they were; {cause}"
             )
+
+    def _data_fault(self) -> str:
+        """Which tensor of a batch is not finite, and what to do; one of masks may hold −∞."""
+        for batch, *_ in self._begun:
+            for name, t in tensors_in(batch):
+                values = getattr(t, "array", t)
+                if values.dtype.kind == "f" and not (fine := values < math.inf).all():  # NaN is not, either
+                    at = tuple(np.argwhere(~fine)[0].tolist())
+                    held = f"{name}, {t.dtype}{tuple(t.shape)}, holds {values[at]} at {at}"
+                    return f"{held}; mend the data, or have train_loader leave such samples out"
+        return ""
 
     def _blame(self) -> str:
         """What anomaly detection says when the batches of this step are run again."""
