@@ -71,8 +71,9 @@ def explaining(what: str, cure: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        text = f"{what} ({error.strerror or error}); {cure}"
-        raise (type(error)(text) if error.errno is None else OSError(error.errno, text)) from error
+        told = type(error)(f"{what} ({error.strerror or error}); {cure}")
+        told.errno = error.errno  # given to OSError, it would stand before who speaks
+        raise told from error
 
 
 def write(who: str, path: str | os.PathLike[str], data: bytes) -> None:

@@ -33,10 +33,8 @@ class Process:
             return True
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:  # it is another user's
-            return True
+        except OSError as error:
+            return isinstance(error, PermissionError)  # it is another user's
         return True
 
 

@@ -9,6 +9,8 @@ from microtensor.train.generators import Generators, get_state, named_generators
 
 __all__ = ["BatchStream"]
 
+END = object()
+
 
 class BatchStream:
     """Iterates over a loader again and again. Its state is the loader's, if that has one.
@@ -28,23 +30,23 @@ class BatchStream:
 
     def __next__(self) -> Any:
         # three tries: the end of an epoch, the empty rest of one that a loader resumes, and a full one
+        taken = self._taken
         for _ in range(3):
-            if self._iterator is None:
-                self._begin()
-            assert self._iterator is not None
-            try:
-                batch = next(self._iterator)
-            except StopIteration:
-                self._iterator = None
-                continue
-            self._taken += 1
-            return batch
-        raise ValueError("Trainer: train_loader yields no batches; give one that can be iterated again")
+            batch = next(self._begin() if self._iterator is None else self._iterator, END)
+            if batch is not END:
+                self._taken += 1
+                return batch
+            self._iterator = None
+        raise ValueError(
+            f"Trainer: train_loader, a {type(self.loader).__name__}, gave {taken} batches and then none; "
+            f"give what can be iterated again, such as a list or a DataLoader"
+        )
 
-    def _begin(self) -> None:
+    def _begin(self) -> Iterator[Any]:
         if not self._stateful:
             self._start = {name: get_state(name, g) for name, g in self._generators.items()}
         self._iterator, self._taken = iter(self.loader), 0
+        return self._iterator
 
     def state_dict(self) -> dict[str, Any]:
         """The loader's own state, or how many batches of the epoch were taken and its first random states."""

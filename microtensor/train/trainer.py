@@ -275,7 +275,7 @@ class Trainer:
         except ValueError as error:
             if self.checkpoints is not None:
                 self.save()  # a misspelt name, known at the first evaluation only, costs no step
-            raise ValueError(f"{error}; {self._kept()}") from None
+            raise ValueError(f"{error} ({self._kept()})") from None
 
     def _evaluation_due(self, step: int) -> bool:
         return self.eval_every is not None and step % self.eval_every == 0
