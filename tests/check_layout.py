@@ -46,7 +46,7 @@ class Layout:
         objects, first = graph["objects"], graph["_subgraph_cnt"]
         self.direction = graph.get("rankdir", "TB")
         self.nodes = {o["_gvid"]: o for o in objects[first:]}
-        self.clusters = [o for o in objects[:first] if o["name"].startswith("cluster")]
+        self.clusters = [o for o in objects[:first] if o["name"].startswith("cluster_")]
         self.edges = [e for e in graph.get("edges", []) if e.get("style") != "invis"]
         self.ids = {node["id"]: number for number, node in self.nodes.items()}
         self.rects = {number: _rect(node) for number, node in self.nodes.items()}

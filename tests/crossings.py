@@ -22,6 +22,17 @@ def on_frames(graph: Any) -> list[str]:
     return [fault for edge in _arrows(graph) for frame in _frames(graph) for fault in _meets(edge, frame)]
 
 
+def at_corners(graph: Any) -> list[str]:
+    """Arrows that touch the corner of a frame: where one passes it, it has been bent around it."""
+    found = []
+    for edge, frame in itertools.product(_arrows(graph), _frames(graph)):
+        left, bottom, right, top = map(float, frame["bb"].split(","))
+        corners = itertools.product((left, right), (bottom, top))
+        if min(float(np.hypot(*(_points(edge) - corner).T).min()) for corner in corners) < 3.0:
+            found.append(f"{edge['id']} touches a corner of {frame['name']}")
+    return found
+
+
 def struck_labels(graph: Any, inside: float = 1.0) -> list[str]:
     """Labels of arrows that another arrow runs through: so far inside them, or with −2 beside them."""
     labels = [(e, rect) for e in _arrows(graph) for text, rect in texts(e) if text.strip()]
@@ -98,7 +109,7 @@ def _arrows(graph: Any) -> Iterator[Any]:
 
 
 def _frames(graph: Any) -> Iterator[Any]:
-    return (o for o in graph["objects"] if o["name"].startswith("cluster"))
+    return (o for o in graph["objects"] if o["name"].startswith("cluster_"))
 
 
 def _box(node: Any) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from check_layout import problems
-from crossings import on_frames, together
+from crossings import at_corners, on_frames, together
 from test_viz_render import ROOT, load_tool
 
 import microtensor as mt
@@ -201,6 +201,23 @@ def test_one_name_means_one_tensor(norm: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_no_arrow_cuts_the_corner_of_a_module_that_it_passes(make: Any, depth: int) -> None:
     assert on_frames(viz.draw(*make(), depth=depth).json) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (gpt, {"depth": 1}),
+        (gpt, {"depth": 2}),
+        (gpt, {"depth": 2, "direction": "BT"}),
+        (gpt, {"depth": 2, "direction": "LR"}),
+        (gpt, {"depth": 2, "grads": "random"}),
+        (lambda: transformer("pre"), {"depth": 2, "direction": "LR"}),
+        (lambda: transformer("post"), {"depth": 2, "direction": "LR"}),
+    ],
+)  # fmt: skip
+def test_no_arrow_bends_around_the_corner_of_a_frame(make: Any, options: dict[str, Any]) -> None:
+    mt.manual_seed(0)
+    assert at_corners(viz.draw(*make(), **options).json) == []
 
 
 def test_arrows_that_bring_two_tensors_into_a_layer_are_told_apart() -> None:
@@ -577,11 +594,12 @@ def test_the_tool_draws_what_a_factory_makes(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_notebook_may_choose_between_picture_and_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = pytest.importorskip("IPython.core.formatters").DisplayFormatter()
     drawing = viz.draw(leaf(3) * 2)
-    bundle = drawing._repr_mimebundle_()
+    bundle, _ = shown.format(drawing)
     assert bundle["image/svg+xml"] == drawing.svg()
     assert bundle["text/plain"] == repr(drawing)
-    assert set(drawing._repr_mimebundle_(include=["text/plain"])) == {"text/plain"}
-    assert set(drawing._repr_mimebundle_(exclude=["text/plain"])) == {"image/svg+xml"}
+    assert set(shown.format(drawing, include=["text/plain"])[0]) == {"text/plain"}
+    assert set(shown.format(drawing, exclude=["text/plain"])[0]) == {"image/svg+xml"}
     monkeypatch.setattr(viz.Drawing, "_repr_svg_", lambda self: None)
-    assert set(drawing._repr_mimebundle_()) == {"text/plain"}
+    assert set(shown.format(drawing)[0]) == {"text/plain"}

@@ -35,6 +35,7 @@ class _Writer:
     ) -> None:
         self.picture, self.direction, self.theme, self.legend = picture, direction, theme, legend
         self.layout: Layout = plan(picture, variant)
+        self.lanes = any(box.lane is not None for box in picture.order)
         self.reverse = variant.reverse
         self.heads = sum(cluster.index is not None for cluster in picture.clusters)
         self.between = Counter((arrow.tail, arrow.head) for arrow in picture.arrows)
@@ -103,15 +104,15 @@ class _Writer:
         if box.cells:
             large[0] = _with_ports(large[0], box.cells)
         if box.aside and self.direction != "LR":
-            large[-1] += f" {self._small(box.aside)}"
+            large[-1] += f" {self.theme.small(box.aside)}"
         elif self.direction == "LR":
             small += [box.aside, box.result]
         zero = self._gradient(" = 0 !", bold=True)
         large = [line + zero * (i in box.marked) for i, line in enumerate(large)]
-        small = [self._small(text) for text in small if text]
+        small = [self.theme.small(text) for text in small if text]
         small[1:1] = [self._gradient(box.gradient, bold=False)] if box.gradient else []
         longest = -(-max([box.longest, *map(length, large)]) * BIG // SMALL)
-        rows = large + side_by_side(small, longest, self._small(" · "))
+        rows = large + side_by_side(small, longest, self.theme.small(" · "))
         rows += [self._gradient(box.found, bold=True)] if box.found else []
         tall = self.picture.level == "ops" and self.direction != "LR"  # anyway: there cells stand beside
         beside = f'</TD><TD ROWSPAN="{len(rows)}">{box.grids}' if tall and box.grids else ""
@@ -124,9 +125,6 @@ class _Writer:
             TABLE + "".join(f"<TR><TD>{row}</TD></TR>" for row in (rows[0] + beside, *rows[1:])) + "</TABLE>"
         )
 
-    def _small(self, html: str) -> str:
-        return f'<FONT POINT-SIZE="{SMALL}" COLOR="{self.theme.second}">{html}</FONT>'
-
     def _gradient(self, html: str, *, bold: bool) -> str:
         text = f"<B>{html}</B>" if bold else html
         return f'<FONT POINT-SIZE="{SMALL}" COLOR="{self.theme.gradient}">{text}</FONT>'
@@ -135,9 +133,11 @@ class _Writer:
         """What is kept: a table of name, shape, bytes."""
         rows, wide = "", (20, 20, 20) if self.direction == "LR" else (26, 52, 40)
         for name, shape, size in box.rows:
-            middle = f'<TD WIDTH="{wide[1]}">{self._small(shape)}</TD>' if shape else ""  # with shapes=None
+            middle = (
+                f'<TD WIDTH="{wide[1]}">{self.theme.small(shape)}</TD>' if shape else ""
+            )  # with shapes=None
             rows += f'<TR><TD WIDTH="{wide[0]}">{name}</TD>{middle}'
-            rows += f'<TD WIDTH="{wide[2]}" ALIGN="RIGHT">{self._small(size)}</TD></TR>'
+            rows += f'<TD WIDTH="{wide[2]}" ALIGN="RIGHT">{self.theme.small(size)}</TD></TR>'
         head = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="0" CELLPADDING="3" COLOR="{self.theme.rule}">'
         return f"{head}{rows}</TABLE>"
 
@@ -153,7 +153,7 @@ class _Writer:
     def _cell(self, cell: Cell, box: Box, *, stacked: bool) -> str:
         stroke, fill = self.theme.kinds["fault" if cell.fault else box.kind]
         colour = f' COLOR="{stroke}"' if box.fault else ""
-        shape = f" {self._small(cell.shape)}" if cell.shape else ""
+        shape = f" {self.theme.small(cell.shape)}" if cell.shape else ""
         tooltip = symbols.escape(symbols.clean(cell.tooltip))
         said = cell.found or cell.gradient
         between = " " if stacked else "</TD></TR><TR><TD>"
@@ -183,6 +183,9 @@ class _Writer:
         if cluster.column:
             look, label = self._column(cluster), f"<B>{label}</B>"
         look += f", margin={self._margin(cluster)}"
+        apart = cluster.outer and cluster.parent is None and not self.lanes
+        if apart:  # an unseen frame around it, which keeps passing arrows off its corners
+            yield f'{indent}subgraph clusters{cluster.name[7:]} {{ graph [label="", style=invis, margin=6];'
         yield f"{indent}subgraph {cluster.name} {{"
         yield (
             f'{indent}  graph [id="{cluster.name}", class=module, label=<{label}>, {where}, '
@@ -192,7 +195,7 @@ class _Writer:
             yield from self._box(box, indent + "  ")
         for inner in cluster.inner:
             yield from self._cluster(inner, indent + "  ")
-        yield f"{indent}}}"
+        yield f"{indent}}}{' }' * apart}"
 
     def _column(self, cluster: Cluster) -> str:
         fills = {"fwd": self.theme.cluster, "tape": self.theme.paper, "bwd": self.theme.backward}
@@ -270,10 +273,9 @@ class _Writer:
 
     def _swatches(self) -> Iterator[str]:
         kinds = {kind for box in self.picture.order for kind in (box.kind, "fault" * box.fault)}
-        lanes = any(box.lane is not None for box in self.picture.order)
         for kind, (stroke, fill) in self.theme.kinds.items():
             if kind in kinds and kind in {**LEGEND, "O": ""}:
-                said = LEGEND["op" if kind == "O" and not lanes else kind]
+                said = LEGEND["op" if kind == "O" and not self.lanes else kind]
                 yield f'{self._swatch(kind, stroke, fill)}<TD ALIGN="LEFT">{self._font(said + "  ")}</TD>'
 
     def _swatch(self, kind: str, stroke: str, fill: str) -> str:

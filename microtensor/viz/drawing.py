@@ -139,15 +139,16 @@ class Drawing:
 
         path = Path(path)
         kind = path.suffix[1:].lower()
-        if kind == "dot":
-            write("Drawing.save", path, self.dot.encode())
-            return path
-        if kind not in (*render.FORMATS, "html"):
+        made = {
+            "dot": lambda: self.dot,
+            "svg": lambda: self.svg(standalone=True),
+            "html": lambda: page.fill(self),
+        }
+        if kind not in (*render.FORMATS, *made):
             raise ValueError(
                 f"Drawing.save: cannot write {path.name!r}; end the name in "
                 f".dot, .{', .'.join(render.FORMATS)}, .html"
             )
-        made = {"svg": lambda: self.svg(standalone=True), "html": lambda: page.fill(self)}
         try:
             write("Drawing.save", path, made[kind]().encode() if kind in made else self._render(kind))
         except render.NoGraphviz:
@@ -167,12 +168,6 @@ class Drawing:
             return self.svg()
         except (render.NoGraphviz, ValueError):
             return None
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """For notebooks: SVG where it can be rendered, and text, of which they choose."""
-        made = {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
-        wanted = set(include or made) - set(exclude or ())
-        return {k: text for k, text in made.items() if k in wanted and text is not None}
 
     def _render(self, kind: str, text: str = "") -> bytes:
         if self.boxes > self.max_nodes:

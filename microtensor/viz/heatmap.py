@@ -66,8 +66,7 @@ class AttentionMaps:
         write("AttentionMaps.save", path, text.encode() if kind == ".svg" else _png(text))
         return path
 
-    def _repr_svg_(self) -> str:
-        return self.svg()
+    _repr_svg_ = svg  # for notebooks
 
 
 def attention(

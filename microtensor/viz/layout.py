@@ -71,10 +71,9 @@ def in_order(layout: dict[str, Any]) -> bool:
 
 def struck(layout: dict[str, Any]) -> list[str]:
     """The clusters whose titles arrows run through in dot's JSON."""
-    edges = [edge for edge in layout.get("edges", []) if edge.get("style") != "invis"]
-    points = np.array([point for edge in edges for point in _curve(edge["pos"])])
-    titled = (item for item in layout.get("objects", []) if "lp" in item)
-    return [cluster["name"] for cluster in titled if _runs_through_title(points, cluster)]
+    edges = (edge["pos"] for edge in layout.get("edges", []) if edge.get("style") != "invis")
+    points = np.array([*itertools.chain.from_iterable(map(_curve, edges))])
+    return [c["name"] for c in layout.get("objects", []) if "lp" in c and _runs_through_title(points, c)]
 
 
 def _runs_through_title(points: Any, cluster: dict[str, Any]) -> bool:
@@ -122,6 +121,7 @@ def plan(picture: Picture, variant: Variant) -> Layout:
     if picture.level == "heads":
         _vary(layout, picture, variant)
     _side_by_side(layout, picture)
+    _enter_above(layout, sources)
     layout.statements = list(dict.fromkeys(layout.statements))
     return layout
 
@@ -129,12 +129,23 @@ def plan(picture: Picture, variant: Variant) -> Layout:
 def _side_by_side(layout: Layout, picture: Picture) -> None:
     """Heads that a page has folded. Level tape: rows of three, and a column for what is kept."""
     layout.row([box.name for box in picture.order if box.classes == "op head"])
-    for row in picture.rows:
-        layout.statements.append(f"{{rank=same; {'; '.join(box.name for box in row)};}}")
+    rows = ("; ".join(box.name for box in row) for row in picture.rows)
+    layout.statements += [f"{{rank=same; {row};}}" for row in rows]
     kept = [box for row in picture.rows for box in row if box.kind == "saved"]
     layout.columns |= dict.fromkeys(kept, "kept")
     if len(kept) > 1:
         layout.statements.append(f"{' -> '.join(box.name for box in kept)} [style=invis, weight=20];")
+
+
+def _enter_above(layout: Layout, sources: dict[Box, list[Arrow]]) -> None:
+    """What alone enters a module's frame around one node and its constant stands above both: beside the
+    constant, its arrow would bend around the frame.
+    """
+    for box, arrows in sources.items():
+        first, *_, last = sorted((a.tail for a in arrows), key=lambda tail: tail.kind == "const") * 2
+        frame = last.cluster if last.kind == "const" and len(arrows) == 2 else None
+        if frame is not None and frame.outer and {*frame.boxes} == {box, last}:
+            layout.statements.append(f"{first.name} -> {last.name} [style=invis, weight=0];")
 
 
 def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
@@ -156,13 +167,11 @@ def _lines(
     turn = -1 if sideways and around is not None else 1
     lanes = sorted(ops, key=lambda b: "QKV".find(str(b.lane)))
     spine = [b for b in block if b.lane in ("S", "O", "out") and b.shape != "cells"]
-    for box in spine:
-        layout.columns[box] = f"spine{suffix}"
+    layout.columns |= dict.fromkeys(spine, f"spine{suffix}")
     layout.heavy |= {a for b in spine for a in sources.get(b, []) if a.tail in spine}
     boxes = [next((a.tail for a in sources.get(b, []) if a.tail.shape == "cells"), None) for b in lanes]
-    if not (
-        sideways and around is not None and around.index
-    ):  # in reverse for dot, but here it may not be so
+    # in reverse for dot, but of heads that stand below each other it may not be so
+    if not (sideways and around is not None and around.index):
         layout.row([box.name for box in boxes if box is not None][::turn])
     layout.row([b.name for b in lanes][::turn], None if around is None or around.column else lanes[-1])
     labels = any(arrow.gradient for box in lanes for arrow in sources.get(box, []))

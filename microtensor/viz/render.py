@@ -65,12 +65,15 @@ def _by_library(text: str, kind: str) -> bytes | None:
     except ImportError:
         return None
     _start_fontconfig(pygraphviz)
-    with warnings.catch_warnings():  # what Graphviz remarks on fonts is no error of the drawing
-        warnings.simplefilter("ignore")
-        made = pygraphviz.AGraph(string=text).draw(format=kind, prog="dot")
-    if not made:
+    if not (made := _drawn(pygraphviz, text, kind)):
         raise RuntimeError(f"draw: Graphviz gave nothing for {kind}; save the .dot and try another format")
     return bytes(made)
+
+
+def _drawn(pygraphviz: Any, text: str, kind: str) -> Any:
+    with warnings.catch_warnings():  # what Graphviz remarks on fonts is no error of the drawing
+        warnings.simplefilter("ignore")
+        return pygraphviz.AGraph(string=text).draw(format=kind, prog="dot")
 
 
 @functools.cache
@@ -82,9 +85,7 @@ def _start_fontconfig(pygraphviz: Any) -> None:
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            pygraphviz.AGraph(string="digraph { a }").draw(format="svg", prog="dot")
+        _drawn(pygraphviz, "digraph { a }", "svg")
     finally:
         os.dup2(kept, 2)
         os.close(kept)

@@ -54,9 +54,7 @@ def run(
         recorder.parameters = {id(p): path for path, p in module.named_parameters()}
         recorder.inputs = {id(t): (name, t) for name, t in reversed(list(_tensors(bound)))}
         result = forward(*inputs, **arguments)
-    if isinstance(result, tuple | list):
-        result = result[0]
-    return recorder, result
+    return recorder, result[0] if isinstance(result, tuple | list) else result
 
 
 def variables() -> dict[int, str]:

@@ -33,6 +33,10 @@ class Theme(NamedTuple):
     backward: str  # the cluster of level tape
     paper: str
 
+    def small(self, html: str) -> str:
+        """A second line of a node."""
+        return f'<FONT POINT-SIZE="{SMALL}" COLOR="{self.second}">{html}</FONT>'
+
 
 # Stroke and fill of each kind on light paper, and on dark; then the other colours of the two themes.
 KINDS = {

@@ -128,12 +128,11 @@ class _Tree:
         colour = theme.second if kind == "pruned" else theme.text
         name = symbols.escape(self._name(i))
         numbers = f"{_number(node.log_p)}{between}Σ {_number(node.log_prob)}"
-        text = [f"<B>{name}</B>" if kind == "found" else name, _small(numbers, theme)]
-        if node.rank:
-            text.append(_small(f"place {node.rank}: score {_number(node.score)}", theme))
+        rank = f"place {node.rank}: score {_number(node.score)}" if node.rank else ""
+        small = [theme.small(text) for text in (numbers, rank) if text]
         path = " ".join(map(self._name, self._path(i)))
         tooltip = f"{path}\nlog P {_number(node.log_prob)}, score {_number(node.score)}\n{kind}"
-        label = "<BR/>".join(text)
+        label = "<BR/>".join([f"<B>{name}</B>" if kind == "found" else name, *small])
         return (
             f'  n{i} [id="node-n{i}", class="{kind}", label=<{label}>, {look}, fontcolor="{colour}", '
             f"tooltip={symbols.quote(tooltip)}];"
@@ -149,7 +148,3 @@ class _Tree:
 
 def _number(x: float) -> str:
     return f"{x:.2f}".replace("-", "−")
-
-
-def _small(text: str, theme: style.Theme) -> str:
-    return f'<FONT POINT-SIZE="{style.SMALL}" COLOR="{theme.second}">{text}</FONT>'
