@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from microtensor.viz import symbols
 from microtensor.viz.depth import prefixes
 from microtensor.viz.record import Axis, Recorder
-from microtensor.viz.trace import Graph, Node
+from microtensor.viz.trace import Graph, Node, grouped
 
 __all__ = ["CODE_WORDS", "Shapes", "carry"]
 
@@ -119,9 +119,7 @@ def _names(one: _One) -> dict[object, str]:
         outer_first = sorted(paths, key=lambda path: len(prefixes(path)))
         wanted[root] = list(dict.fromkeys(_united(paths[path]) for path in outer_first))
     while True:
-        alike: dict[str, list[object]] = {}
-        for root, names in wanted.items():
-            alike.setdefault(names[0], []).append(root)
+        alike = grouped((names[0], root) for root, names in wanted.items())
         contested = (root for roots in alike.values() if len(roots) > 1 for root in roots)
         if not (giving := [wanted[root] for root in contested if len(wanted[root]) > 1]):
             break

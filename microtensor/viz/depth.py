@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable
 
 from microtensor.viz.record import Span
-from microtensor.viz.trace import Graph, Node
+from microtensor.viz.trace import Graph, Node, grouped
 
 __all__ = ["collapse", "hide", "module_span", "prefixes"]
 
@@ -67,11 +67,8 @@ def _place(span: Span) -> tuple[str, str, int | None, int]:
 
 
 def _parameters(graph: Graph, spans: dict[Node, Span]) -> dict[Node, Span]:
-    users: dict[Node, list[Span | None]] = {}
-    for node in graph.nodes:
-        for source in node.parents:
-            if source.kind == "param":
-                users.setdefault(source, []).append(spans.get(node))
+    uses = ((source, node) for node in graph.nodes for source in node.parents if source.kind == "param")
+    users = grouped((source, spans.get(node)) for source, node in uses)
     return {p: u[0] for p, u in users.items() if u[0] is not None and all(span is u[0] for span in u)}
 
 

@@ -63,7 +63,7 @@ class _Writer:
         if self.heads > (1 if self.direction == "LR" else 2):
             ranksep = 0.42  # the arrows of a parameter's box must part
         # a second look for crossings would forget the order of lanes in their frames
-        look = self.picture.level == "ops" or (self.picture.level, self.direction) == ("heads", "TB")
+        look = (self.picture.level, self.direction) == ("heads", "TB") or self.picture.level == "ops"
         order = "" if look else ", remincross=false"
         label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
         yield (

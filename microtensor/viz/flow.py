@@ -19,7 +19,7 @@ from microtensor.cost import PRODUCTS
 from microtensor.engine import Entry
 from microtensor.mode import Block
 from microtensor.viz.fold import Edge, Folded
-from microtensor.viz.trace import Graph, Node, kept
+from microtensor.viz.trace import Graph, Node, grouped, kept
 from microtensor.walk import unbroadcast, walk
 
 __all__ = ["Flow", "flow", "inputs", "norm", "refuse_freed", "seed"]
@@ -102,11 +102,8 @@ class _Watcher:
 
     def __init__(self, graph: Graph, ways: Iterable[Folded], flow: Flow) -> None:
         self.graph, self.flow = graph, flow
-        self.edges: dict[tuple[Node, str], list[Edge]] = {}
-        for folded in ways:
-            for edge in itertools.chain(folded.edges, *folded.like.values()):
-                for slot in edge.slots:
-                    self.edges.setdefault(slot, []).append(edge)
+        edges = (edge for way in ways for edge in itertools.chain(way.edges, *way.like.values()))
+        self.edges = grouped((slot, edge) for edge in edges for slot in edge.slots)
         self.sums: dict[Edge, Any] = {}  # of edges that several uses add up to
         self.terms: dict[Node, float] = {}  # how large the terms are that a gradient sums, or passes on
         self.why: dict[Node, set[str]] = {}  # what would make a gradient 0, for each way that it came

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from microtensor.viz.record import Span
-from microtensor.viz.trace import Graph, Node
+from microtensor.viz.trace import Graph, Node, grouped
 
 __all__ = ["Edge", "Folded", "Group", "block_of", "crosses_frame", "fold", "numbered", "path_of"]
 
@@ -145,9 +145,7 @@ def _edges(graph: Graph, of: dict[Node, Group]) -> list[Edge]:
 
 def _sorted(groups: list[Group], edges: list[Edge]) -> list[Group]:
     """Arguments before users, else in the order in which they were computed."""
-    users: dict[Group, list[Group]] = {}
-    for edge in edges:
-        users.setdefault(edge.tail, []).append(edge.head)
+    users = grouped((edge.tail, edge.head) for edge in edges)
     waiting = Counter(edge.head for edge in edges)
     ready = [(g.members[-1].number, g) for g in groups if not waiting[g]]
     heapq.heapify(ready)

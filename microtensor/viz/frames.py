@@ -79,9 +79,8 @@ class Frames:
     def _module(self, path: str, go: Go | None, parent: Cluster | None) -> Cluster:
         count, last = self.repeats.get(path, (1, ""))
         name, kind = path.rsplit(".", 1)[-1], self.classes.get(path) or ""
-        title = [f"{name}: {kind}" if kind else name]
-        if count > 1:
-            title = [f"{kind or name} × {count}", "each reads", "the one before"]
+        several = [f"{kind or name} × {count}", "each reads", "the one before"]
+        title = several if count > 1 else [f"{name}: {kind}" if kind else name]
         tooltip = f"modules {path} … {last}" if count > 1 else f"module {path}"
         made = Cluster(f"cluster_{path}", title, tooltip, parent, True, outer=True, key=path)
         return self._known((path, go, parent), made)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from microtensor.viz.picture import Arrow, Box, Picture
+from microtensor.viz.trace import grouped
 
 __all__ = ["Layout", "Variant", "in_order", "plan", "struck", "turned", "variants"]
 
@@ -105,13 +106,8 @@ def turned(text: str, clusters: list[str], *, in_two: bool) -> str:
 
 def plan(picture: Picture, variant: Variant) -> Layout:
     """Lay out each block (the boxes of one module that have lanes)."""
-    layout, blocks = Layout(), dict[str, list[Box]]()
-    for box in picture.order:
-        if box.lane is not None:
-            blocks.setdefault(box.block, []).append(box)
-    sources: dict[Box, list[Arrow]] = {}
-    for arrow in picture.arrows:
-        sources.setdefault(arrow.head, []).append(arrow)
+    layout, sources = Layout(), grouped((arrow.head, arrow) for arrow in picture.arrows)
+    blocks = grouped((box.block, box) for box in picture.order if box.lane is not None)
     for number, block in enumerate(blocks.values()):
         suffix = str(number + 1) if number else ""
         if picture.level != "ops":
@@ -201,11 +197,8 @@ def _inputs_first(
 
 def _fed(lanes: list[Box], sources: dict[Box, list[Arrow]]) -> dict[Box, int]:
     """Each input → the number of the lane in the middle of those that it feeds."""
-    fed: dict[Box, list[int]] = {}
-    for box, i in ((arrow.tail, i) for i, lane in enumerate(lanes) for arrow in sources.get(lane, [])):
-        if box.kind == "input":
-            fed.setdefault(box, []).append(i)
-    return {box: places[len(places) // 2] for box, places in fed.items()}
+    fed = grouped((arrow.tail, i) for i, lane in enumerate(lanes) for arrow in sources.get(lane, []))
+    return {box: places[len(places) // 2] for box, places in fed.items() if box.kind == "input"}
 
 
 def _first_row(layout: Layout, block: list[Box], sources: dict[Box, list[Arrow]]) -> None:

@@ -14,7 +14,7 @@ from microtensor.viz.fold import Folded, Group
 from microtensor.viz.formula import Formula, Printer
 from microtensor.viz.record import Span
 from microtensor.viz.texts import WORDS, texts_of
-from microtensor.viz.trace import Graph, Node
+from microtensor.viz.trace import Graph, Node, grouped
 
 __all__ = ["Names", "read", "summed"]
 
@@ -36,19 +36,16 @@ class Names:
     def _numbered(self) -> dict[Node, str]:
         """X^(1), X^(2) … where layers call several tensors X: in one drawing a name means one."""
         drawn = {*(g.last for g in self.folded.groups), *(e.source for e in self.folded.edges)}
-        alike: dict[str, list[Node]] = {}
-        for node in sorted({self.folded.ends.get(n, n) for n in drawn}, key=lambda n: n.number):
-            if node.given is None and node.symbol and not (self.code and node.code):
-                alike.setdefault(node.symbol, []).append(node)
-        several = (nodes for nodes in alike.values() if len(nodes) > 1)
+        nodes = sorted({self.folded.ends.get(n, n) for n in drawn}, key=lambda n: n.number)
+        named = (n for n in nodes if n.given is None and n.symbol and not (self.code and n.code))
+        several = (nodes for nodes in grouped((n.symbol, n) for n in named).values() if len(nodes) > 1)
         return {n: symbols.which(n.symbol or "", i) for ns in several for i, n in enumerate(ns, 1)}
 
     def _made_up(self) -> dict[Node, str]:
         """x, or x_1, x_2 … for leaves without a name; z_1, z_2 … for results, y for the last."""
-        waiting: dict[str, list[Node]] = {}
-        for node in (n for group in self.folded.groups for n in group.outputs or [group.last]):
-            if self._known(self.folded.ends.get(node, node)) is None and (node.op is None or self.by_line):
-                waiting.setdefault(STEMS[node.kind], []).append(node)
+        outputs = (n for group in self.folded.groups for n in group.outputs or [group.last])
+        nameless = (n for n in outputs if self._known(self.folded.ends.get(n, n)) is None)
+        waiting = grouped((STEMS[n.kind], n) for n in nameless if n.op is None or self.by_line)
         output = self.folded.stands.get(self.graph.output, self.graph.output)
         waiting |= {"y": [output]} if self._known(self.graph.output) is None else {}
         made, taken = dict[Node, str](), {self._known(node) for node in self.graph.nodes}

@@ -27,7 +27,7 @@ from microtensor.viz.names import Names
 from microtensor.viz.page.describe import describe
 from microtensor.viz.page.folding import State
 from microtensor.viz.picture import LONGEST_LINE, Arrow, Box, Cell, Cluster, Picture, in_lines, side_by_side
-from microtensor.viz.trace import Graph, Node
+from microtensor.viz.trace import Graph, Node, grouped
 
 __all__ = ["Options", "Painter"]
 
@@ -82,10 +82,9 @@ class Painter:
         self.ports: dict[Edge, str] = {}  # where in its head an edge ends
         self.frames = Frames(folded, shapes, self.level, self.bare)
         self.users: dict[Group, dict[Group, None]] = {}  # of each group, in order and once each
-        self.into: dict[Group, list[Edge]] = {}
         for edge in folded.edges:
             self.users.setdefault(edge.tail, {})[edge.head] = None
-            self.into.setdefault(edge.head, []).append(edge)
+        self.into = grouped((edge.head, edge) for edge in folded.edges)
         self.keys = Counter(numbered(g.span) for g in folded.groups if g.span is not None)
         # folds first, so that a leaf called mask does not take the id that tests and styles know a fold by
         self.fold_ids = {
@@ -130,10 +129,8 @@ class Painter:
 
     def _parameters_by_user(self) -> dict[Group, tuple[Group, list[Group]]]:
         """Each parameter → the first group that uses it, and all the parameters that the same groups use."""
-        together: dict[tuple[Group, ...], list[Group]] = {}
-        for parameter, heads in self.users.items():
-            if parameter.last.kind == "param":
-                together.setdefault(tuple(heads), []).append(parameter)
+        parameters = ((tuple(heads), p) for p, heads in self.users.items() if p.last.kind == "param")
+        together = grouped(parameters)
         return {p: (heads[0], group) for heads, group in together.items() for p in group}
 
     def _parameter_box(self, found: tuple[Group, list[Group]]) -> None:

@@ -7,9 +7,9 @@ while they ran (symbols, axes, folds) is attached to the nodes; nothing is drawn
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from microtensor.nn.module import Parameter
 from microtensor.viz import formula
 from microtensor.viz.record import Axis, Recorder, Span
 
-__all__ = ["Graph", "Node", "kept", "trace"]
+__all__ = ["Graph", "Node", "grouped", "kept", "trace"]
 
 Named = Sequence[tuple[str, Any]]  # names and tensors
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(eq=False)
@@ -114,8 +116,7 @@ def trace(y: Any, recorder: Recorder, names: Named, variables: Mapping[int, str]
         tracer.add_entry(entry, spans)
     watched = {id(tag.tensor) for tag in recorder.tags.values() if tag.of is not None}
     graph = Graph(tracer.nodes, tracer.by_id[id(y.grad_fn)], tracer.by_id, watched)
-    if graph.output.symbol is None and y.name:
-        graph.output.symbol = y.name
+    graph.output.symbol = graph.output.symbol or y.name or None
     return graph
 
 
@@ -224,6 +225,14 @@ def _memory(tensor: Any) -> int:
     """The array that owns a tensor's elements."""
     array = tensor.array
     return id(array if array.base is None else array.base)
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, keys and values in order."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def kept(entry: Entry, i: int) -> Any:

@@ -20,7 +20,7 @@ from microtensor.viz.findings import results, told
 from microtensor.viz.fold import Edge, Group, path_of
 from microtensor.viz.page.calls import Call
 from microtensor.viz.picture import Arrow, Box, Cluster
-from microtensor.viz.trace import Graph, Node
+from microtensor.viz.trace import Graph, Node, grouped
 
 if TYPE_CHECKING:
     from microtensor.viz.page.folding import State
@@ -85,9 +85,7 @@ class _Describer:
         self.names, self.flow, self.folded = painter.names, painter.flow, painter.folded
         self.gradient_of = {row[0]: row[-1] for row in rows}  # level tape: where a box's gradient is drawn
         self.back = {gradient: box for box, gradient in self.gradient_of.items()}
-        self.groups: dict[Box, list[Group]] = {}
-        for group, (box, _) in painter.of.items():
-            self.groups.setdefault(box, []).append(group)
+        self.groups = grouped((box, group) for group, (box, _) in painter.of.items())
 
     def data(self) -> Data:
         folds, painter = self.state.folds, self.painter
