@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+import warnings
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -260,3 +261,37 @@ def test_the_darkest_colour_is_the_greatest_weight_rounded_up_to_a_tenth() -> No
     assert ">0.3  attention weight<" in text
     assert max(float(found) for found in re.findall(r'fill-opacity="([\d.]+)"', text)) == 0.97
     assert ">1  attention weight<" in viz.attention(np.eye(4)[None]).svg()
+
+
+@pytest.mark.parametrize("token", ["w" * 40, "M" * 16, "@", "<s>", "0", "straße", "illicit", "…—%"])
+def test_no_label_touches_a_name_of_an_axis_or_the_edge(token: str) -> None:
+    fonts = pytest.importorskip("matplotlib.ft2font")
+    font = fonts.FT2Font(str(Path(viz.__file__).with_name("fonts") / "DejaVuSans.ttf"))
+    font.set_size(100, 72)
+    root = ET.fromstring(viz.attention(mt.eye(2), [token, "x"]).svg())
+    texts = [(t.text or "", float(t.get("x", "")), float(t.get("y", "")), t) for t in root.iter(f"{SVG}text")]
+    (shown, right, _, query), (_, _, top, _) = [
+        t for t in texts if t[0][:1] == token[:1] and t[3].get("text-anchor") == "end"
+    ]
+    (left,), (below,) = (
+        [x for t, x, *_ in texts if t == "queries"],
+        [y for t, _, y, _ in texts if t == "keys"],
+    )
+    font.set_text(shown)
+    width = font.get_width_height()[0] / 64 / 100 * float(query.get("font-size", ""))
+    assert right - width > left + 3  # where the tails of q are
+    assert top + width < below - 10  # where k begins
+
+
+def test_a_png_says_which_characters_no_font_has(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    missing, maps = "\U0010fff0", viz.attention(mt.eye(3), ["été", "b\U0010fff0", "&<"])
+    said = (
+        rf"AttentionMaps.save: no font here has {missing}, which .*x.png shows as blanks or boxes; save .svg"
+    )
+    with pytest.warns(UserWarning, match=said):
+        maps.save(tmp_path / "x.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        maps.save(tmp_path / "x.svg")
+        viz.attention(mt.eye(3), ["été", "b", "&<"]).save(tmp_path / "x.png")

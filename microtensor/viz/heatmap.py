@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import math
+import unicodedata
+import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unicodedata import east_asian_width
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,12 @@ Maps = list[npt.NDArray[Any]]  # a layer's weights each: (H, T, S)
 SMALLEST, LARGEST, SIDE = 7.0, 18.0, 320.0  # of a cell; of a map, where cells can be so large; pixels
 GAP, NAME, LETTERS, SCALE = 24.0, 90.0, 10.0, 120.0  # between maps; their names'; letters' height; a scale's
 PAGE = 74.0  # letters that are as wide as 170 mm when they are printed 6.5 points high
-LONGEST_TOKEN = 16  # characters of a label
+LONGEST_TOKEN = 40  # characters of a label
 MOST_CELLS = 40_000
 FAINTEST = 0.005  # weight that is drawn
 OURS = "DejaVu Sans"  # the family of our fonts
+# a picture of one character
+ONE = f'<svg xmlns="{svg.SVG}" width="30" height="30" font-family="{style.FONT}"><text y="20">%s</text></svg>'
 
 
 class AttentionMaps:
@@ -44,8 +47,8 @@ class AttentionMaps:
         self.maps, self.queries, self.keys, self.theme, self.title = maps, queries, keys, theme, title
 
     def __repr__(self) -> str:
-        T, S = len(self.queries), len(self.keys)
-        return f"<AttentionMaps of {sum(map(len, self.maps))} heads, {T} queries × {S} keys>"
+        heads, T, S = sum(map(len, self.maps)), len(self.queries), len(self.keys)
+        return f"<AttentionMaps of {heads} heads, {T} queries × {S} keys>"
 
     def svg(self, *, standalone: bool = False) -> str:
         """The maps as SVG with title and description; standalone with an XML declaration."""
@@ -64,6 +67,12 @@ class AttentionMaps:
             raise ValueError(f"AttentionMaps.save: cannot write {path.name!r}; end the name in .svg or .png")
         text = self.svg(standalone=True)
         write("AttentionMaps.save", path, text.encode() if kind == ".svg" else _png(text))
+        if kind == ".png" and (missing := _missing(text)):
+            warnings.warn(
+                f"AttentionMaps.save: no font here has {missing}, which {path} shows as blanks or boxes; "
+                f"save .svg, whose reader may have one, or install a font that has them",
+                stacklevel=2,
+            )
         return path
 
     _repr_svg_ = svg  # for notebooks
@@ -164,6 +173,14 @@ def _png(text: str) -> bytes:
     return bytes(resvg.svg_to_bytes(svg_string=text, zoom=2, font_dirs=[fonts], sans_serif_family=OURS))
 
 
+def _missing(text: str) -> str:
+    """The characters of a text that no font here has: each looks like U+10FFFF, which is none, and which may
+    be a box, or as blank as spaces, joiners and U+2800 are.
+    """
+    odd = {c for c in text if not c.isascii() and unicodedata.category(c) not in ("Cf", "Zs")} - {"\u2800"}
+    return "".join(c for c in sorted(odd) if _png(ONE % c) == _png(ONE % "\U0010ffff"))
+
+
 class _Writer:
     """Places everything: maps in rows that a page can hold, queries named left of each and keys below."""
 
@@ -177,7 +194,7 @@ class _Writer:
         self.top = min(1.0, max(1, tenths) / 10)  # the weight that is darkest
         self.wide, self.high = self.cell * S, self.cell * T
         self.left = GAP + 8 + self._width(drawn.queries)  # of the first map
-        self.below = 28 + self._width(drawn.keys)  # a map: its keys, and what they are
+        self.below = 34 + self._width(drawn.keys)  # a map: its keys, and what they are
         heads, self.apart = max(map(len, drawn.maps)), max(self.wide, NAME) + GAP
         rows = math.ceil(heads / max(1, (PAGE * self.letters - self.left) // self.apart))
         in_row, high = math.ceil(heads / rows), GAP + self.high + self.below
@@ -199,8 +216,9 @@ class _Writer:
         self._finish()
 
     def _width(self, tokens: Sequence[str]) -> float:
-        """Of the widest token, about: letters are 0.62 as wide as high, those of East Asia 1."""
-        return self.letters * max(sum(1 if east_asian_width(c) in "WF" else 0.62 for c in t) for t in tokens)
+        """Of the widest token, about: in our font few letters are as wide as high, and most 0.64."""
+        wide = dict.fromkeys("mMW@%", 1.0) | dict.fromkeys("abcdefghijklnopqrstuvxyz0123456789", 0.64)
+        return self.letters * max(sum(wide.get(c, 0.84 if c.isascii() else 1.0) for c in t) for t in tokens)
 
     def _add(self, tag: str, parent: Any = None, **attributes: Any) -> ET.Element:
         said = {k.replace("_", "-"): v if isinstance(v, str) else f"{v:g}" for k, v in attributes.items()}
@@ -237,11 +255,16 @@ class _Writer:
         self._text(x, y - 6, name, second=True)
         group = self._add("g", **{"class": "map"})
         for t, s in np.argwhere(weights >= FAINTEST).tolist():
-            colour, opacity = self.colours.kinds["S"].stroke, f"{min(1.0, weights[t, s] / self.top):.2f}"
-            cell = self._add("rect", group, x=x + s * self.cell, y=y + t * self.cell, width=self.cell,
-                             height=self.cell, fill=colour, fill_opacity=opacity)  # fmt: skip
+            place, share = (x + s * self.cell, y + t * self.cell), min(1.0, weights[t, s] / self.top)
+            cell = self._cell(*place, self.cell, self.cell, f"{share:.2f}", group)
             self._add("title", cell).text = self._said(t, s, weights)
         self._add("rect", x=x, y=y, width=self.wide, height=self.high, fill="none", stroke=self.colours.rule)
+
+    def _cell(
+        self, x: float, y: float, wide: float, high: float, share: str, parent: Any = None
+    ) -> ET.Element:
+        look = {"fill": self.colours.kinds["S"].stroke, "fill_opacity": share}
+        return self._add("rect", parent, x=x, y=y, width=wide, height=high, **look)
 
     def _said(self, t: int, s: int, weights: npt.NDArray[Any]) -> str:
         key = f"{self.drawn.keys[s]}: {weights[t, s]:.2f}" if weights[t, s] else "nothing, it is fully masked"
@@ -254,9 +277,7 @@ class _Writer:
     def _scale(self, x: float, y: float) -> None:
         """What a colour means, from 0 to the greatest weight, rounded up to a tenth, in ten steps."""
         for i in range(10):
-            colour, opacity = self.colours.kinds["S"].stroke, f"{(i + 0.5) / 10:g}"
-            self._add("rect", x=x + 14 + i * SCALE / 10, y=y, width=SCALE / 10, height=10, fill=colour,
-                      fill_opacity=opacity)  # fmt: skip
+            self._cell(x + 14 + i * SCALE / 10, y, SCALE / 10, 10, f"{(i + 0.5) / 10:g}")
         self._add("rect", x=x + 14, y=y, width=SCALE, height=10, fill="none", stroke=self.colours.rule)
         self._text(x, y + 9, "0")
         self._text(x + 20 + SCALE, y + 9, f"{self.top:g}  attention weight")
