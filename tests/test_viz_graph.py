@@ -180,6 +180,36 @@ def test_a_tape_too_long_for_a_layout_is_refused_before_it_is_written(
             drawing.svg()
 
 
+def test_a_tape_too_long_for_a_layout_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = leaf()
+    for _ in range(400):
+        y = y + 1.0
+    monkeypatch.setattr("microtensor.viz.drawing.trace.trace", lambda *args: pytest.fail("traced"))
+    for level in ("equations", "ops", "tape"):
+        with pytest.raises(ValueError, match=r"402 nodes .*draw the module .*depth=1, .*mt\.tape\(y\)"):
+            viz.draw(y, level=level).svg()
+    with pytest.raises(TypeError, match="grads is int"):
+        viz.draw(y, grads=3)
+
+
+@pytest.mark.parametrize("names", [3, None, ["x"], {"x": 3}])
+def test_names_that_are_none_are_refused(names: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"draw: names.*; (choose 'math', 'code' or a dict|give names and ten)"
+    ):
+        viz.draw(leaf() * 2.0, names=names)
+
+
+def test_a_name_for_what_is_not_drawn_is_refused() -> None:
+    x = leaf()
+    for names in ({mt.zeros(2, 3): "w"}, {"w": mt.zeros(2, 3)}):
+        for draw in (viz.draw, viz.to_dot):
+            with pytest.raises(
+                ValueError, match=r"names calls a tensor of shape \(2, 3\) 'w', and it is no part"
+            ):
+                draw(x * 2.0, names=names)  # type: ignore[operator]
+
+
 # --- folds ------------------------------------------------------------------------------------------------
 
 

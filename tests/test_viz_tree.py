@@ -212,8 +212,8 @@ def test_hostile_tokens_stay_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((TREE,), {"row": 2}, r"no node of row 2; rows with nodes are \[0, 1\]"),
-        (([],), {}, r"no node of row 0; rows with nodes are \[\]"),
+        ((TREE,), {"row": 2}, r"no node of row 2; choose among \[0, 1\]"),
+        (([],), {}, r"no node of row 0; give the list that beam_search.* has filled"),
         (([node(0, 1, -0.1)],), {}, "node 0 has parent 0; parents stand before their nodes"),
         ((TREE,), {"direction": "RL"}, "direction='RL' is not to be had; choose direction among"),
         ((TREE,), {"theme": "blue"}, "theme='blue' is not to be had"),

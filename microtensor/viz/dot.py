@@ -221,9 +221,7 @@ class _Writer:
         cells = tail.shape == "cells" and (self.direction == "LR" or not tail.stacked)
         port = f":{arrow.port}:{PORT_SIDE[self.direction]}" if cells and arrow.port else ""
         parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
-        if arrow in self.layout.heavy:
-            parts.append("weight=10")
-        parts += self.layout.extra.get(arrow, [])
+        parts += ["weight=10"] * (arrow in self.layout.heavy) + self.layout.extra.get(arrow, [])
         if label := self._arrow_label(arrow):
             parts.append(f"label=<{label}>")
         parts.append(f"tooltip={symbols.quote(arrow.tooltip)}")

@@ -171,11 +171,10 @@ class Drawing:
 
     def _render(self, kind: str, text: str = "") -> bytes:
         if self.boxes > self.max_nodes:
-            cure = "fold modules by depth=1, or draw a part of it"
-            cure = cure if self.level == "equations" else "use level='equations', which is coarser"
             raise ValueError(
                 f"Drawing: {self.boxes} nodes are more than max_nodes={self.max_nodes}, and layout would "
-                f"take long; {cure}, raise max_nodes, or save the .dot"
+                f"take long; use level='equations', draw the module that computes it with depth=1, or a part "
+                f"of it, list it by mt.tape(y), raise max_nodes, or save the .dot"
             )
         return render.render(text or self.rendered, kind)
 
@@ -225,22 +224,21 @@ def draw(
     """
     check("draw", {"level": level, "direction": direction, "shapes": shapes, "theme": theme, "legend": legend,
             "values": values, "cost": cost})  # fmt: skip
-    _check_together(y, level, direction, depth)
+    further = ", ".join(arguments) or "further arguments" * bool(inputs)
+    _check_together(y, level, direction, depth, further)
     if isinstance(y, Module):
         recorder, result = run(y, inputs, arguments, level=level, options=OPTIONS)
         what, called = type(y).__name__, {}
-    elif inputs or arguments:
-        raise TypeError(
-            f"draw: of a tensor it takes options only, not {', '.join(arguments) or 'further arguments'}; "
-            f"options are {OPTIONS}, and inputs go with a module"
-        )
     else:
         recorder, result, what, called = current() or Recorder(), y, "graph", variables()
     options = Options(level, values, cost, depth, shapes, names, direction, max_nodes)
-    graph = trace.trace(result, recorder, _pairs(names), called)
-    count, paint = _pictures(graph, result, recorder, options, what, grads)
+    least, named = len(trace.entries_of(result)) + 2, (_pairs(names), called)
+    made = functools.partial(_pictures, result, recorder, options, what, flow.seed(result, grads), named)
     write = functools.partial(_write, level=level, direction=direction, theme=theme, legend=legend)
     drawing = functools.partial(Drawing, theme=theme, max_nodes=max_nodes, level=level)
+    if least > max_nodes and not recorder.spans:  # the ops, a leaf and the result, which nothing folds
+        return drawing(lambda: write(next(made()[1]())), boxes=least)
+    count, paint = made()
     if count > max_nodes:  # nobody may ever ask for the text
         return drawing(lambda: write(next(paint())), boxes=count)
     first, *others = (drawing(functools.partial(write, p), boxes=len(p.order), data=p.data) for p in paint())
@@ -263,7 +261,7 @@ def check(who: str, chosen: dict[str, Any], choices: Mapping[str, tuple[Any, ...
             raise ValueError(f"{who}: {option}={value!r} is not to be had; choose {option} among {said}")
 
 
-def _check_together(y: Any, level: str, direction: str, depth: int | None) -> None:
+def _check_together(y: Any, level: str, direction: str, depth: int | None, further: str) -> None:
     if depth is not None and (level != "equations" or type(depth) is not int or depth < 1):
         cure = "leave it out, or choose level='equations', which folds modules"
         cure = "choose a whole number of at least 1" if level == "equations" else cure
@@ -272,6 +270,11 @@ def _check_together(y: Any, level: str, direction: str, depth: int | None) -> No
         raise ValueError(
             f"draw: level='heads' takes a module, which it runs head by head, not {type(y).__name__}; pass "
             f"the layer and its inputs, or choose level='equations'"
+        )
+    if further and not isinstance(y, Module):
+        raise TypeError(
+            f"draw: of a tensor it takes options only, not {further}; options are {OPTIONS}, and inputs go "
+            f"with a module"
         )
     if (level, direction) == ("heads", "BT"):
         raise ValueError(
@@ -282,13 +285,13 @@ def _check_together(y: Any, level: str, direction: str, depth: int | None) -> No
 
 @by_definition()
 def _pictures(
-    graph: trace.Graph, y: Any, recorder: Recorder, options: Options, what: str, grads: Any
+    y: Any, recorder: Recorder, options: Options, what: str, start: Any, named: tuple[Any, ...]
 ) -> tuple[int, Callable[[], Iterator[Picture]]]:
     """Fold, name: the rooms one after the other. How many nodes, and what paints them, and then every
     other state of its page.
     """
+    graph = trace.trace(y, recorder, *named)
     axes.carry(graph, recorder, strict=options.shapes in ("symbolic", "both"))
-    start = flow.seed(y, grads)
     code, narrow = options.names == "code", options.direction == "LR"
     shapes = axes.Shapes(graph, options.shapes, code=code, narrow=narrow)
     folds = Folds(graph, shapes, options)
@@ -315,12 +318,11 @@ def _pictures(
 
 def _pairs(called: str | Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """(name, tensor) pairs of a dict that is either way round."""
-    if isinstance(called, str):
-        if called not in ("math", "code"):
-            raise ValueError(
-                f"draw: names={called!r} is not to be had; choose 'math', 'code' or a dict name → tensor"
-            )
+    if isinstance(called, str) and called in ("math", "code"):
         return []
+    if not isinstance(called, Mapping):
+        wrong = ValueError if isinstance(called, str) else TypeError
+        raise wrong(f"draw: names={called!r} is not to be had; choose 'math', 'code' or a dict name → tensor")
     pairs = [(v, k) if isinstance(k, engine.Tensor) else (k, v) for k, v in called.items()]
     for name, tensor in pairs:
         if not isinstance(tensor, engine.Tensor) or not isinstance(name, str):

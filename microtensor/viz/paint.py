@@ -81,9 +81,8 @@ class Painter:
         self.drawn: dict[Edge, Arrow] = {}  # by which arrow its gradient is drawn
         self.ports: dict[Edge, str] = {}  # where in its head an edge ends
         self.frames = Frames(folded, shapes, self.level, self.bare)
-        self.users: dict[Group, dict[Group, None]] = {}  # of each group, in order and once each
-        for edge in folded.edges:
-            self.users.setdefault(edge.tail, {})[edge.head] = None
+        users = grouped((edge.tail, edge.head) for edge in folded.edges)
+        self.users = {group: dict.fromkeys(heads) for group, heads in users.items()}  # in order, once each
         self.into = grouped((edge.head, edge) for edge in folded.edges)
         self.keys = Counter(numbered(g.span) for g in folded.groups if g.span is not None)
         # folds first, so that a leaf called mask does not take the id that tests and styles know a fold by
@@ -129,8 +128,7 @@ class Painter:
 
     def _parameters_by_user(self) -> dict[Group, tuple[Group, list[Group]]]:
         """Each parameter → the first group that uses it, and all the parameters that the same groups use."""
-        parameters = ((tuple(heads), p) for p, heads in self.users.items() if p.last.kind == "param")
-        together = grouped(parameters)
+        together = grouped((tuple(heads), p) for p, heads in self.users.items() if p.last.kind == "param")
         return {p: (heads[0], group) for heads, group in together.items() for p in group}
 
     def _parameter_box(self, found: tuple[Group, list[Group]]) -> None:

@@ -20,7 +20,7 @@ from microtensor.nn.module import Parameter
 from microtensor.viz import formula
 from microtensor.viz.record import Axis, Recorder, Span
 
-__all__ = ["Graph", "Node", "grouped", "kept", "trace"]
+__all__ = ["Graph", "Node", "entries_of", "grouped", "kept", "trace"]
 
 Named = Sequence[tuple[str, Any]]  # names and tensors
 K = TypeVar("K")
@@ -97,8 +97,8 @@ class Graph:
         return [node] if node is not None else [n for n in self.nodes if n.memory == memory]
 
 
-def trace(y: Any, recorder: Recorder, names: Named, variables: Mapping[int, str] | None = None) -> Graph:
-    """The graph behind the tensor y. variables: id of a tensor or entry → what its user calls it.
+def entries_of(y: Any) -> list[Entry]:
+    """The tape behind the tensor y, oldest first.
 
     Raises: TypeError if y is no tensor, RuntimeError if it was not recorded.
     """
@@ -110,13 +110,26 @@ def trace(y: Any, recorder: Recorder, names: Named, variables: Mapping[int, str]
         raise RuntimeError(
             f"draw: this tensor of shape {y.shape} was not recorded, so there is nothing to draw: {why}"
         )
-    tracer = _Tracer(recorder, names, variables or {})
-    entries = reachable(y.grad_fn)
+    return reachable(y.grad_fn)
+
+
+def trace(y: Any, recorder: Recorder, names: Named, variables: Mapping[int, str] | None = None) -> Graph:
+    """The graph behind the tensor y. variables: id of a tensor or entry → what its user calls it.
+
+    Raises: as `entries_of`; ValueError if a tensor that is named is no part of it.
+    """
+    entries, tracer = entries_of(y), _Tracer(recorder, names, variables or {})
     for entry, spans in zip(entries, _enclosing(entries, recorder.spans), strict=True):
         tracer.add_entry(entry, spans)
     watched = {id(tag.tensor) for tag in recorder.tags.values() if tag.of is not None}
     graph = Graph(tracer.nodes, tracer.by_id[id(y.grad_fn)], tracer.by_id, watched)
     graph.output.symbol = graph.output.symbol or y.name or None
+    for name, tensor in names:
+        if not graph.drawn_as(tensor):
+            raise ValueError(
+                f"draw: names calls a tensor of shape {tensor.shape} {name!r}, and it is no part of this "
+                f"graph; leave it out, or give the very tensor that was computed with"
+            )
     return graph
 
 

@@ -49,7 +49,8 @@ def beam_tree(
     mine = [i for i, node in enumerate(nodes) if node.row == row]
     if not mine:
         rows = sorted({node.row for node in nodes})
-        raise ValueError(f"beam_tree: there is no node of row {row}; rows with nodes are {rows}")
+        cure = f"choose among {rows}" if rows else "give the list that beam_search(…, tree=) has filled"
+        raise ValueError(f"beam_tree: there is no node of row {row}; {cure}")
     tree = _Tree(nodes, mine, _names(tokens, [nodes[i].token for i in mine]))
     colours = style.DARK if theme == "dark" else style.LIGHT
     made = Made(["\n".join(tree.lines(direction, colours)) + "\n"], tree.found(), [])
