@@ -285,7 +285,7 @@ def test_values_are_those_of_the_tensors(made: Layer) -> None:
     assert weights.shape == (2, 5, 5)
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     assert tensors["<I>S̃</I>"]["hidden"] == 2 * 2 * 10
-    assert tensors["<I>S̃</I>"]["maps"][0][0][1] == "-inf"
+    assert tensors["<I>S̃</I>"]["maps"][0][0][1] == "−∞"
     json.dumps(data, allow_nan=False)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtensor.viz import symbols
+from microtensor.viz import formula, symbols
 from microtensor.viz.cells import masked
 from microtensor.viz.findings import results, told
 from microtensor.viz.fold import Edge, Group, path_of
@@ -69,7 +69,7 @@ def _maps(array: Any) -> Any:
 
 def _number(x: float) -> float | str:
     """Six digits; what JSON cannot say as text."""
-    return float(f"{x:.6g}") if math.isfinite(x) else str(float(x))
+    return float(f"{x:.6g}") if math.isfinite(x) else formula.number(float(x))
 
 
 def _within(box: Box, cluster: Cluster) -> bool:
