@@ -26,6 +26,15 @@ from models import MultiHeadAttention, causal_mask  # noqa: E402
 
 BOTH = (False, True)
 LAYERS = {"mask": BOTH, "dropout": (0.0, 0.1), "bias": BOTH, "heads": (1, 2, 4)}
+RARE: list[dict[str, Any]] = [  # what else the program offers: --memory, --shapes, --theme, --paper, --fused
+    {"cross": True, "mask": False},
+    {"shapes": "numeric"},
+    {"shapes": "both"},
+    {"shapes": None},
+    {"theme": "dark"},
+    {"shapes": None, "legend": False, "grads": False, "values": False, "cost": False},
+    {"need_weights": False, "values": False},
+]
 LOOKS = {"grads": BOTH, "values": BOTH, "cost": BOTH, "names": ("math", "code")}
 VIEWS = [
     (level, direction)
@@ -40,6 +49,13 @@ def cases(level: str, direction: str, step: int = 1) -> Iterator[dict[str, Any]]
     options = {**LAYERS, **LOOKS}
     for values in itertools.islice(itertools.product(*options.values()), 0, None, step):
         yield dict(zip(options, values, strict=True)) | {"level": level, "direction": direction}
+
+
+def rare(level: str, direction: str, step: int) -> Iterator[dict[str, Any]]:
+    """Each of the rare options beside each step-th drawing of a view."""
+    for case, option in itertools.product(cases(level, direction, step), RARE):
+        if level == "tape" or "need_weights" not in option:
+            yield case | option
 
 
 def drawing(
@@ -62,6 +78,12 @@ def drawing(
 
 def page(case: dict[str, Any]) -> str:
     """The page on which its text is read: those that the docstring of microtensor.viz names."""
+    found, larger = usual_page(case), {"slide": "a3", "a4": "a3", "a3": "a2"}
+    return larger.get(found, found) if case.get("shapes") in ("numeric", "both") else found
+
+
+def usual_page(case: dict[str, Any]) -> str:
+    """Its page where shapes are symbols, or nothing."""
     level, grads = case["level"], case["grads"]
     if case["direction"] == "LR" and level in ("equations", "ops"):
         return "slide" if not grads else "a3" if level == "equations" else "a2"
@@ -72,12 +94,12 @@ def page(case: dict[str, Any]) -> str:
 def faults(case: dict[str, Any]) -> list[str]:
     """What is wrong with one drawing."""
     line_by_line = {"need_weights": True} if case["level"] == "tape" else {}
-    return problems(drawing(**case, **line_by_line).json, page(case))
+    return problems(drawing(**line_by_line | case).json, page(case))
 
 
 def main() -> int:
     """Draw all, on all cores, and say what is wrong."""
-    every = [case for level, direction in VIEWS for case in cases(level, direction)]
+    every = [case for view in VIEWS for case in (*cases(*view), *rare(*view, step=97))]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         found = dict(zip(map(str, every), pool.map(faults, every, chunksize=16), strict=True))
     wrong = {case: said for case, said in found.items() if said}

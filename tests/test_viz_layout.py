@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from check_layout import problems
 from crossings import on_frames, shafts, struck_labels, through_own_tail, together, touching_scripts
-from drawings import VIEWS, cases, drawing, faults
+from drawings import VIEWS, cases, drawing, faults, rare
 
 import microtensor as mt
 from microtensor import viz
@@ -20,7 +20,7 @@ from models import MultiHeadAttention
 @pytest.mark.parametrize(("level", "direction"), VIEWS)
 def test_layout_holds_and_is_read_on_its_page(level: str, direction: str) -> None:
     """A seventeenth of all drawings; `python tests/drawings.py` makes the others, too."""
-    for case in cases(level, direction, step=17):
+    for case in (*cases(level, direction, step=17), *rare(level, direction, step=301)):
         assert faults(case) == [], case
 
 
