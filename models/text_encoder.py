@@ -156,8 +156,8 @@ class TextEncoder(nn.Module):
         """The vector of each text; normalize: of length 1, so that a @ b.T holds the cosines between them.
 
         A text is cut after `config.max_seq_length` tokens, special ones among them, at the end that the
-        tokenizer's truncation names; nothing is said, as in sentence-transformers. Nothing is recorded, and the
-        model is in evaluation mode meanwhile; for fine-tuning, `model.pool(model(ids, mask), mask)` of
+        tokenizer's truncation names; nothing is said, as in sentence-transformers. Nothing is recorded, and
+        the model is in evaluation mode meanwhile; for fine-tuning, `model.pool(model(ids, mask), mask)` of
         what `tokenize` gives is the same with gradients.
 
         Shapes: N texts → (N, d_model)
