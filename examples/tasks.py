@@ -206,6 +206,8 @@ def plot(results: dict[str, Result], path: Path) -> None:
     left.set(
         title="loss of every tenth training batch", xlabel="step", ylabel="cross entropy (nats)", yscale="log"
     )
+    left.yaxis.set_major_formatter("{x:g}")  # not 4 × 10⁰
+    left.yaxis.set_minor_formatter(lambda loss, _: f"{loss:g}" if f"{loss:e}"[0] in "235" else "")
     right.set(title="held-out items without a mistake", xlabel="step", ylabel="exact match (%)")
     right.set_ylim(-3, 103)
     legend(right)

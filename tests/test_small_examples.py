@@ -225,6 +225,24 @@ def test_tasks_that_are_stopped_keep_what_is_finished_and_go_on(
     assert tables[0].splitlines()[:3] == tables[1].splitlines()[:3]
 
 
+@pytest.mark.parametrize(("first", "last"), [(4.4, 2.5), (4.4, 0.003)])
+def test_the_axis_of_losses_says_plain_numbers(
+    tasks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: float, last: float
+) -> None:
+    history = [{"step": 1, "loss": first}, {"step": 2, "loss": last, "exact_match": 0.5}]
+    said = []
+
+    def look(figure: Any, path: Path) -> None:
+        figure.savefig(tmp_path / "a.png")
+        ticks = figure.axes[0].yaxis.get_ticklabels(which="both")
+        said.extend(tick.get_text() for tick in ticks if tick.get_text())
+
+    monkeypatch.setattr(tasks, "save", look)
+    tasks.plot({"copy": tasks.Result(history, 1.0, 0.5)}, tmp_path / "a")
+    assert len(said) >= 2
+    assert all(re.fullmatch(r"[\d.]+", text) for text in said), said
+
+
 def test_tasks_of_two_seeds_are_not_gone_on_with_as_one(tasks: ModuleType, tmp_path: Path) -> None:
     for name, seed in (("copy", "0"), ("sort", "1")):
         assert run("tasks", "--only", name, "--seed", seed, cwd=tmp_path).returncode == 0
