@@ -17,6 +17,19 @@ from microtensor import viz
 from models import MultiHeadAttention
 
 
+@pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
+def test_on_a_tape_without_lanes_lines_to_what_is_kept_are_straight(direction: str) -> None:
+    """Else they would run behind what is computed beside it."""
+    x, mean, width = (mt.tensor(value, requires_grad=True) for value in (0.5, 0.0, 2.0))
+    y = (-((x - mean) ** 2) / (2 * width**2)).exp() / width
+    layout, across = viz.draw(y, level="tape", direction=direction).json, int(direction != "LR")
+    for edge in layout["edges"]:
+        if edge.get("class") == "saved":
+            points = [part.rsplit(",", 2)[-2:] for part in edge["pos"].split()]
+            places = [float(point[across]) for point in points]
+            assert max(places) - min(places) < 2.0, edge["id"]
+
+
 @pytest.mark.parametrize(("level", "direction"), VIEWS)
 def test_layout_holds_and_is_read_on_its_page(level: str, direction: str) -> None:
     """A seventeenth of all drawings; `python tests/drawings.py` makes the others, too."""

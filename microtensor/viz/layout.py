@@ -58,12 +58,11 @@ def variants(level: str, direction: str) -> list[Variant]:
 
 def in_order(layout: dict[str, Any]) -> bool:
     """Do heads, and in each of them the lanes Q, K, V, follow each other in reading order in dot's JSON?"""
-    sideways = layout.get("rankdir") == "LR"
     places: dict[str, float] = {}
     for item in layout.get("objects", []):
         if "pos" in item:
             x, y = map(float, item["pos"].split(","))
-            places[item["name"]] = -y if sideways else x
+            places[item["name"]] = -y if layout.get("rankdir") == "LR" else x
     heads = itertools.takewhile(lambda i: {f"head{i}", f"scores{i}"} & places.keys(), itertools.count(1))
     names = [[f"head{i}", *(f"lin{lane}{i}" for lane in "QKV")] for i in heads]  # a page folds heads
     row = [[places[name] for name in head if name in places] for head in names]
@@ -127,10 +126,12 @@ def _side_by_side(layout: Layout, picture: Picture) -> None:
     layout.row([box.name for box in picture.order if box.classes == "op head"])
     rows = ("; ".join(box.name for box in row) for row in picture.rows)
     layout.statements += [f"{{rank=same; {row};}}" for row in rows]
+    # without lanes an op has its row for itself, or the line to what it keeps would run behind another one
+    ops = [row[0].name for row in picture.rows if row[0].lane is None and row[0].classes.startswith("op ")]
     kept = [box for row in picture.rows for box in row if box.kind == "saved"]
     layout.columns |= dict.fromkeys(kept, "kept")
-    if len(kept) > 1:
-        layout.statements.append(f"{' -> '.join(box.name for box in kept)} [style=invis, weight=20];")
+    for chain, n in ((ops, 0), ([box.name for box in kept], 20)):
+        layout.statements += [f"{a} -> {b} [style=invis, weight={n}];" for a, b in itertools.pairwise(chain)]
 
 
 def _enter_above(layout: Layout, sources: dict[Box, list[Arrow]]) -> None:
