@@ -75,7 +75,8 @@ def _made(entry: Entry) -> str:
 def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any]) -> tuple[str, ...]:
     """What helps where something was changed in place, the likeliest first."""
     who = version[2]
-    leaf = any(isinstance(x, engine.Tensor) and x.version is version for x in entry.inputs)
+    inputs = (x for e in below([entry], -1) for x in e.inputs)  # of whatever views of it, too
+    leaf = any(isinstance(x, engine.Tensor) and x.version is version for x in inputs)
     if leaf or who.endswith((".step", ".data = …")):  # what trains shall change in place
         again = f"run the forward again after each {who}"
         newest = max(getattr(node, "index", 0) for node, _ in roots)

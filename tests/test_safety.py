@@ -694,6 +694,17 @@ def test_an_overwritten_value_is_named_with_what_changed_it_and_the_line(change)
         step(y)
 
 
+@pytest.mark.parametrize("used", [lambda x, w: F.linear(x, w), lambda x, w: x @ w.t(), lambda x, w: x * w[0]])
+def test_a_parameter_changed_in_place_is_to_change_later_not_to_be_another(used):
+    w, x = leaf(np.ones((3, 2))), leaf(np.ones((4, 2)))
+    y = used(x, w)
+    with mt.no_grad():
+        w.div_(2.0)
+    said = r"by div_ at .*; make the change after backward\(\), or run the forward again after each div_, or"
+    with pytest.raises(RuntimeError, match=said):
+        y.backward(mt.ones_like(y))
+
+
 @pytest.mark.parametrize("layer", [lambda x, w: F.linear(x, w), lambda x, w: x @ w.t()])
 def test_a_forward_outside_the_loop_is_named_with_the_step_that_needs_it_again(layer):
     w, x = leaf(np.ones((3, 2))), leaf(np.ones((4, 2)))
