@@ -594,12 +594,11 @@ def test_the_tool_draws_what_a_factory_makes(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_notebook_may_choose_between_picture_and_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = pytest.importorskip("IPython.core.formatters").DisplayFormatter()
     drawing = viz.draw(leaf(3) * 2)
-    bundle, _ = shown.format(drawing)
+    bundle = drawing._repr_mimebundle_()
     assert bundle["image/svg+xml"] == drawing.svg()
     assert bundle["text/plain"] == repr(drawing)
-    assert set(shown.format(drawing, include=["text/plain"])[0]) == {"text/plain"}
-    assert set(shown.format(drawing, exclude=["text/plain"])[0]) == {"image/svg+xml"}
+    assert set(drawing._repr_mimebundle_(include=["text/plain"])) == {"text/plain"}
+    assert set(drawing._repr_mimebundle_(exclude=["text/plain"])) == {"image/svg+xml"}
     monkeypatch.setattr(viz.Drawing, "_repr_svg_", lambda self: None)
-    assert set(shown.format(drawing)[0]) == {"text/plain"}
+    assert set(drawing._repr_mimebundle_()) == {"text/plain"}

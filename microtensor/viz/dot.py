@@ -133,9 +133,8 @@ class _Writer:
         """What is kept: a table of name, shape, bytes."""
         rows, wide = "", (20, 20, 20) if self.direction == "LR" else (26, 52, 40)
         for name, shape, size in box.rows:
-            middle = (
-                f'<TD WIDTH="{wide[1]}">{self.theme.small(shape)}</TD>' if shape else ""
-            )  # with shapes=None
+            # with shapes=None there is none
+            middle = f'<TD WIDTH="{wide[1]}">{self.theme.small(shape)}</TD>' if shape else ""
             rows += f'<TR><TD WIDTH="{wide[0]}">{name}</TD>{middle}'
             rows += f'<TD WIDTH="{wide[2]}" ALIGN="RIGHT">{self.theme.small(size)}</TD></TR>'
         head = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="0" CELLPADDING="3" COLOR="{self.theme.rule}">'

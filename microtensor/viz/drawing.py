@@ -139,11 +139,8 @@ class Drawing:
 
         path = Path(path)
         kind = path.suffix[1:].lower()
-        made = {
-            "dot": lambda: self.dot,
-            "svg": lambda: self.svg(standalone=True),
-            "html": lambda: page.fill(self),
-        }
+        made: dict[str, Callable[[], str]] = {"dot": lambda: self.dot, "html": lambda: page.fill(self)}
+        made["svg"] = lambda: self.svg(standalone=True)
         if kind not in (*render.FORMATS, *made):
             raise ValueError(
                 f"Drawing.save: cannot write {path.name!r}; end the name in "
@@ -168,6 +165,11 @@ class Drawing:
             return self.svg()
         except (render.NoGraphviz, ValueError):
             return None
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """For notebooks: SVG where it can be rendered, and text, of which they choose."""
+        made = {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
+        return {k: t for k, t in made.items() if t and k in (include or made) and k not in (exclude or ())}
 
     def _render(self, kind: str, text: str = "") -> bytes:
         if self.boxes > self.max_nodes:
