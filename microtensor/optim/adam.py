@@ -9,6 +9,7 @@ import numpy as np
 
 from microtensor import kernels
 from microtensor.engine import Array
+from microtensor.methods.arguments import as_number
 from microtensor.optim.optimizer import Optimizer, Pending, check_switches, refuse
 from microtensor.tensor import Tensor
 
@@ -60,12 +61,13 @@ class Adam(Optimizer):
 
     def _check_options(self, group: dict[str, Any]) -> None:
         super()._check_options(group)
-        betas = group["betas"]
+        betas = group["betas"] if isinstance(group["betas"], Iterable) else ()
+        betas = tuple(float(as_number(f"{self._name}.betas", beta)) for beta in betas)
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
             raise ValueError(
-                f"{self._name}: betas are {betas}; give two numbers from 0 up to, not including, 1"
+                f"{self._name}: betas are {group['betas']}; give two numbers from 0 up to, not including, 1"
             )
-        group["betas"] = float(betas[0]), float(betas[1])
+        group["betas"] = betas
 
     def _update(self, p: Array, g: Array, state: dict[str, Any], group: dict[str, Any]) -> None:
         if not state:

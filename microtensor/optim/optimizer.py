@@ -114,8 +114,9 @@ class Optimizer:
         options = ("lr", "eps", "weight_decay", "momentum", "dampening")
         for option in [name for name in options if name in group]:
             group[option] = value = float(as_number(f"{self._name}.{option}", group[option]))
-            if not (value >= 0 or option == "dampening") or not math.isfinite(value):
-                raise ValueError(f"{self._name}: {option} is {value}; make it finite, and 0 or more")
+            least, cure = (-math.inf, "") if option == "dampening" else (0, ", and 0 or more")
+            if value < least or not math.isfinite(value):
+                raise ValueError(f"{self._name}: {option} is {value}; make it finite{cure}")
 
     # --- stepping -------------------------------------------------------------------------------------------
 
