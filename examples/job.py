@@ -32,14 +32,14 @@ class Job:
     def __init__(self, doc: str, out: str, settings: Mapping[str, Any], smoke: Mapping[str, Any]) -> None:
         self.out, self.settings, self.smoke = out, dict(settings), dict(smoke)
         self.names = (*settings, "smoke")  # of what a run's config has: those of no other program
-        self.parser = Parser(description=doc.splitlines()[0])
+        self.parser = Parser("a tiny model, a few steps", description=doc.splitlines()[0])
+        self.parser.set_defaults(seed=None, smoke=None)  # not given: as the run was begun
         add = self.parser.add_argument
-        for name, value in settings.items():
+        for name, value in ((name, value) for name, value in settings.items() if name != "seed"):
             small = f" (with --smoke {smoke[name]})" if name in smoke else ""
             add(f"--{name}", type=type(value), help=f"default {value}{small}")
         add("--out", type=Path, help=f"folder for all that is written; default {out} (or {out}-smoke)")
         add("--resume", action="store_true", help="go on from the newest checkpoint in --out")
-        add("--smoke", action="store_true", default=None, help="a tiny model, a few steps: does all work?")
 
     def settle(self, options: argparse.Namespace) -> None:
         """Refuse what cannot work, before anything is trained; a resumed run keeps what it was begun with.
@@ -87,8 +87,11 @@ class Job:
         if not options.resume:
             print(f"{options.out} holds no run yet, so one is trained first; the bar says how long it takes")
         start = time.perf_counter()
-        (trainer.resume if options.resume else trainer.fit)()
-        print(f"trained to step {trainer.step} in {time.perf_counter() - start:.0f} s (evaluation included)")
+        if options.resume:
+            trainer.load()
+        begun = trainer.step
+        trainer.fit()
+        print(f"trained to step {trainer.step} {took(time.perf_counter() - start, begun, trainer.step)}")
         if options.smoke:
             print(f"({trainer.step} steps teach little yet: what follows may be noise)")
         return trainer.world.is_writer
@@ -151,6 +154,13 @@ class TextJob(Job):
     def kept(self, options: argparse.Namespace) -> dict[str, Any]:
         """As that of a Job, with the text's file ("": Python's documentation) and checksum."""
         return super().kept(options) | {"text": options.source, "sha256": options.sha256}
+
+
+def took(seconds: float, begun: int, end: int) -> str:
+    """How long a run trained, in words; before step `begun`, where it goes on, nobody measured."""
+    if begun == end:
+        return "by an earlier run"
+    return f"in {seconds:.0f} s with evaluation" + (f", from step {begun} on" if begun else "")
 
 
 def command(option: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ending import run
-from options import Parser, check_count, check_folder
+from options import Parser, check_folder
 
 __all__ = ["COLOURS", "arguments", "legend", "new_figure", "run", "save"]
 
@@ -20,14 +20,11 @@ def arguments(doc: str, out: str) -> argparse.Namespace:
 
     A value that cannot be used is refused before anything is written.
     """
-    parser = Parser(description=doc.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0, help="of all that is random; default 0")
+    parser = Parser("a few steps", description=doc.splitlines()[0])
     parser.add_argument("--out", type=Path, help=f"folder for pictures; default {out} (or {out}-smoke)")
-    parser.add_argument("--smoke", action="store_true", help="a few steps: does everything work?")
     options = parser.parse_args()
     options.out = options.out or Path(f"{out}-smoke" if options.smoke else out)
     try:
-        check_count("--seed", options.seed, least=0)
         check_folder("--out", options.out)
     except ValueError as error:
         parser.error(str(error))

@@ -33,13 +33,28 @@ READERS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """Of options whose type is int, float, str or Path. An error is one line, and the exit status 2."""
+def seed(text: str) -> int:
+    """Reads a seed for argparse: a number from 0 up."""
+    value: int = READERS[int](text)
+    try:
+        check_count("", value, least=0)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).strip()) from None
+    return value
 
-    def __init__(self, **options: Any) -> None:
+
+class Parser(argparse.ArgumentParser):
+    """Of options whose type is int, float, str or Path, with --seed and --smoke, which all programs have.
+
+    short: what --smoke makes of a run. An error is one line, and the exit status 2.
+    """
+
+    def __init__(self, short: str, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
         for kind, read in READERS.items():
             self.register("type", kind, read)
+        self.add_argument("--seed", type=seed, default=0, help="of all that is random; default 0")
+        self.add_argument("--smoke", action="store_true", help=f"{short}: does all work?")
 
     def error(self, message: str) -> NoReturn:
         """In the form of our own errors: `<program>: <what is wrong>; <what to do>`."""

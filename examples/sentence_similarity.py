@@ -38,11 +38,10 @@ Stupid, cold and dull. My children wanted to leave. At least an hour too long.
 I had high hopes and was disappointed. The ending is a mess. What a waste. I warn everyone against it.
 The jokes are stale. Nothing in it could be worse. She plays the queen without any life.
 We forgot about it on the way home. It lost me at once. Ugly pictures, and a plot with holes.""")
-parser = Parser(description=__doc__)
+parser = Parser("a tiny model that knows nothing", description=__doc__)
 add = parser.add_argument
 add("--query", type=str, default="What can I do against the rain?", help="default %(default)r")
 add("--folder", type=Path, help="of another model of this kind")
-add("--smoke", action="store_true", help="a tiny model that knows nothing: does all work?")
 
 
 def load(folder: Path | None, smoke: bool) -> TextEncoder:
@@ -81,7 +80,7 @@ def classify(model: TextEncoder, steps: int, n: int = 12) -> None:
 
 def main() -> None:
     options = parser.parse_args()
-    mt.manual_seed(0)
+    mt.manual_seed(options.seed)
     model = load(options.folder, options.smoke)
     vectors = model.embed(COMPARED)
     print("cosines between the vectors of")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from job import Job, begun_with, checkpoints
+from job import Job, begun_with, checkpoints, took
 from lesson import COLOURS, legend, new_figure, save
 
 import microtensor as mt
@@ -69,11 +69,15 @@ TASKS = {
 
 
 class Result(NamedTuple):
-    """How a task went: the records of the log, seconds with evaluation, and the accuracy at the end."""
+    """How a task went: the records of the log, seconds with evaluation, and the accuracy at the end.
+
+    begun: the steps of an earlier run that this one went on from, whose seconds are not counted.
+    """
 
     history: list[dict[str, Any]]
     seconds: float
     accuracy: float
+    begun: int = 0
 
 
 def build(task: Task, vocab_size: int) -> GPT | Transformer:
@@ -142,13 +146,16 @@ def train(
         checkpoint_every=max(1, steps // 10),
         **options,
     )
-    history = trainer.resume() if folder and checkpoints(folder) else trainer.fit()
+    if folder and checkpoints(folder):
+        trainer.load()
+    begun = trainer.step
+    history = trainer.fit()
     if folder:  # the log has the steps before a stop, too
         history = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     held_out = {pair.source for pair in corpus.test_pairs()}
     some = corpus.train_pairs(10_000, np.random.default_rng((seed, steps)))
     assert held_out.isdisjoint(pair.source for pair in some), "a held-out item was trained on"
-    return Result(history, time.perf_counter() - start, exact_match(model, corpus, test))
+    return Result(history, time.perf_counter() - start, exact_match(model, corpus, test), begun)
 
 
 # --- the job ------------------------------------------------------------------------------------------------
@@ -184,12 +191,13 @@ def verdict(name: str, result: Result) -> str:
 
 
 def table(results: dict[str, Result]) -> str:
-    """Task, steps, seconds, accuracy and what is pinned for it, a line each."""
+    """Task, steps, seconds (of an earlier run unknown), accuracy and what is pinned for it, a line each."""
     lines = [f"{'task':<10} {'steps':>6} {'seconds':>8} {'exact match':>12} {'pinned':>10}"]
     for name, result in results.items():
-        pinned = f"≥ {TASKS[name].accuracy:.1%}"
+        pinned, step = f"≥ {TASKS[name].accuracy:.1%}", result.history[-1]["step"]
+        seconds = f"{'> ' if result.begun else ''}{result.seconds:.1f}" if result.begun < step else "before"
         lines.append(
-            f"{name:<10} {result.history[-1]['step']:>6} {result.seconds:>8.1f} {result.accuracy:>12.1%} "
+            f"{name:<10} {step:>6} {seconds:>8} {result.accuracy:>12.1%} "
             f"{pinned:>10}  {verdict(name, result)}"
         )
     return "\n".join(lines)
@@ -223,8 +231,9 @@ def work(options: Namespace) -> int:
         done = results[name] = train(
             TASKS[name], options.seed, steps, n_test, folder=options.out / name, config=JOB.kept(options)
         )
-        told = f"{done.accuracy:.1%} of {n_test} held-out items right after {done.seconds:.0f} s"
-        print(f"  {told}: {verdict(name, done)} (≥ {TASKS[name].accuracy:.1%})", flush=True)
+        told = f"{done.accuracy:.1%} of {n_test} held-out items right"
+        how = took(done.seconds, done.begun, done.history[-1]["step"])
+        print(f"  {told}, trained {how}: {verdict(name, done)} (≥ {TASKS[name].accuracy:.1%})", flush=True)
     print(f"\n{table(results)}")
     plot(results, options.out / "-".join(["curves", *options.only]))
     passed = all(result.accuracy >= TASKS[name].accuracy for name, result in results.items())

@@ -85,7 +85,7 @@ def test_a_finished_run_resumes_to_look_again(finished):
     folder, _ = finished
     done = job("--smoke", "--resume", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "trained to step 20" in done.stdout
+    assert "trained to step 20 by an earlier run\n" in done.stdout
     assert "no run yet" not in done.stdout
     assert done.stdout.count("right") + done.stdout.count("WRONG") == 10
 
@@ -265,7 +265,16 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NEEDS)
-def test_every_example_has_a_short_run(name):
+def test_every_example_has_a_seed_a_short_run_and_a_folder_for_what_it_writes(name):
     status, stdout, _ = run_here(name, "--help")
     assert status == 0
-    assert "--smoke" in stdout
+    options = " ".join(stdout.split())
+    assert "--seed SEED of all that is random; default 0" in options
+    assert re.search(r"--smoke [^?]+: does all work\?", options)
+    assert ("--out OUT folder for " in options) == (name != "sentence_similarity")  # which writes nothing
+
+
+def test_a_seed_decides_what_is_drawn():
+    drawn = {seed: run_here("sentence_similarity", "--smoke", "--seed", seed)[1] for seed in (0, 1)}
+    assert drawn[0] != drawn[1]
+    assert drawn[0] == run_here("sentence_similarity", "--smoke")[1]

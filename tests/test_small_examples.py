@@ -221,8 +221,13 @@ def test_tasks_that_are_stopped_keep_what_is_finished_and_go_on(
         logs = [(tmp_path / out / name / "log.jsonl").read_text() for out in ("out", "whole")]
         losses, those_of_one_go = (re.findall('"loss": [^,]+', log) for log in logs)
         assert losses == those_of_one_go
-    tables = [re.sub(r"\d+\.\d ", "", text.stdout.partition("\n\n")[2]) for text in (whole, resumed)]
-    assert tables[0].splitlines()[:3] == tables[1].splitlines()[:3]
+    rows = [
+        re.findall(r"^(\w+ +5) +(before|> |)(?:\d+\.\d)? +(.*)", t.stdout, re.M) for t in (whole, resumed)
+    ]
+    assert [(name, how) for name, _, how in rows[0]] == [(name, how) for name, _, how in rows[1]]
+    assert [[took for _, took, _ in table] for table in rows] == [["", ""], ["before", "> "]]
+    assert "right, trained by an earlier run: " in resumed.stdout
+    assert re.search(r"right, trained in \d s with evaluation, from step [1-4] on: ", resumed.stdout)
 
 
 @pytest.mark.parametrize(("first", "last"), [(4.4, 2.5), (4.4, 0.003)])
@@ -327,7 +332,9 @@ def test_each_task_says_how_it_went_before_the_next_one_begins(
 
     monkeypatch.setattr(tasks, "train", train)
     assert tasks.work(Namespace(out=tmp_path, only=["copy", "sort"], seed=0, smoke=False)) == 0
-    assert said[1].startswith("  99.5% of 1000 held-out items right after 72 s: pass (≥ 99.0%)\nsort:")
+    assert said[1].startswith(
+        "  99.5% of 1000 held-out items right, trained in 72 s with evaluation: pass (≥ 99.0%)\n"
+    )
 
 
 def test_every_task_is_pinned_to_what_its_readme_says(tasks: ModuleType) -> None:
