@@ -566,6 +566,18 @@ def test_a_layer_whose_result_is_used_elsewhere_too_is_drawn() -> None:
     assert len(titles) == 2
 
 
+def test_like_layers_are_drawn_once_where_the_list_is_the_model_itself() -> None:
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(4)), nn.Linear(4, 2))
+    for depth, inside in ((None, 2), (1, 1)):
+        drawing = viz.draw(net, leaf(5, 4), depth=depth)
+        assert clusters(drawing.dot) == {"cluster_0": "Sequential × 4"}
+        assert len(ops(drawing.dot)) == inside + 1
+        assert problems(drawing.json) == []
+    assert clusters(viz.draw(nn.Sequential(*(nn.Linear(4, 4) for _ in range(3))), leaf(5, 4)).dot) == {
+        "cluster_0": "Linear × 3"
+    }
+
+
 def test_at_level_ops_every_layer_is_drawn() -> None:
     dot = viz.draw(Encoder(2, 16, 2, 32), leaf(2, 5, 16), level="ops").dot
     assert len(ops(dot)) == 52

@@ -25,9 +25,8 @@ def repeat(folded: Folded) -> Folded:
 
 
 def _lists(path: str) -> list[str]:
-    """The lists around a path: a.layers of a.layers.0.b."""
-    parts = path.split(".")
-    return [".".join(parts[:i]) for i, part in enumerate(parts) if part.isdecimal() and i]
+    """The lists around a path, as its parts begin: a.layers. of a.layers.0.b, nothing of 0.b."""
+    return [path[: part.start()] for part in re.finditer(r"(?<![^.])\d+(?![^.])", path)]
 
 
 class _Layer:
@@ -82,9 +81,9 @@ def _slots(edge: Edge) -> list[str]:
 
 
 def _join(folded: Folded, base: str) -> Folded:
-    number = re.compile(re.escape(base) + r"\.(\d+)(?:\.|$)")
+    number = re.compile(re.escape(base) + r"(\d+)(?:\.|$)")
     numbers = sorted({int(m[1]) for g in folded.groups if (m := number.match(path_of(g)))})
-    layers = [_Layer(folded, f"{base}.{i}") for i in numbers]
+    layers = [_Layer(folded, f"{base}{i}") for i in numbers]
     runs: list[list[_Layer]] = []
     for layer in layers:
         if runs and _follows(runs[-1], layer):
