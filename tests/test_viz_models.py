@@ -192,8 +192,8 @@ def test_one_name_means_one_tensor(norm: str, options: dict[str, Any]) -> None:
     assert len({*made, *leaves}) == len(made) + len(leaves)
     if options == {"depth": 1} and norm == "post":
         assert drawing.about[:3] == [
-            "Y^(1) = MultiHeadAttention(X^(1), M^(1))", "X^(2) = SubLayer(X^(1), Y^(1))",
-            "Y^(2) = MultiHeadAttention(X^(2), Z, M^(2))",
+            "Y^(1) = self_attention(X^(1), M^(1))", "X^(2) = sublayer1(X^(1), Y^(1))",
+            "Y^(2) = cross_attention(X^(2), Z, M^(2))",
         ]  # fmt: skip
 
 
@@ -342,9 +342,9 @@ def test_a_module_at_the_depth_is_one_node_with_its_parameters() -> None:
     drawing = viz.draw(layer, leaf(2, 5, 16), depth=1)
     assert drawing.about == [
         "Y = MultiHeadAttention(X)",
-        "z_1 = SubLayer(X, Y)",
+        "z_1 = sublayer1(X, Y)",
         "z_2 = FeedForward(z_1)",
-        "y = SubLayer(z_1, z_2)",
+        "y = sublayer2(z_1, z_2)",
     ]
     assert re.findall(r"([\d,]+) parameters", drawing.dot) == ["1,088", "32", "1,072", "32"]
     assert sum(p.numel() for p in layer.parameters()) == 1088 + 32 + 1072 + 32
@@ -362,14 +362,27 @@ def test_parameters_of_a_layer_that_stands_for_several_are_each_ones() -> None:
 def test_a_module_that_runs_in_two_goes_is_two_nodes() -> None:
     drawing = viz.draw(EncoderLayer(16, 2, 32, norm="pre"), leaf(2, 5, 16), depth=1)
     assert drawing.about == [
-        "X = SubLayer(x)", "Y = MultiHeadAttention(X)", "z_1 = SubLayer(x, Y)",
-        "z_2 = SubLayer(z_1)", "z_3 = FeedForward(z_2)", "y = SubLayer(z_1, z_3)",
+        "X = sublayer1(x)", "Y = MultiHeadAttention(X)", "z_1 = sublayer1(x, Y)",
+        "z_2 = sublayer2(z_1)", "z_3 = FeedForward(z_2)", "y = sublayer2(z_1, z_3)",
     ]  # fmt: skip
+
+
+def test_two_modules_of_a_class_have_two_names() -> None:
+    """Their own: all sublayers of a layer would be SubLayer, whose norm and sum nobody could tell apart."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    drawing = viz.draw(net, leaf(5, 3), depth=1)
+    assert drawing.about == ["z_1 = Linear[0](input)", "z_2 = Tanh(z_1)", "y = Linear[2](z_2)"]
+
+    lines = [line.split(" = ")[1] for line in viz.draw(*transformer("pre"), depth=3).about]
+    for name, args in [("sublayer1", "z_4"), ("sublayer2", "z_5"), ("cross_attention", "X^(3), Z, M^(1)")]:
+        assert f"{name}({args})" in lines
+    assert "SubLayer" not in "".join(lines)
+    assert "module: encoder.layers.0.sublayer1: SubLayer" in viz.draw(*transformer("pre"), depth=3).dot
 
 
 def test_a_module_inside_a_line_of_the_paper_is_no_node_of_its_own() -> None:
     about = viz.draw(DecoderLayer(16, 2, 32), leaf(2, 5, 16), mt.randn(2, 7, 16), depth=2).about
-    assert [line.split(" = ")[1] for line in about if "Linear(" in line] == ["Linear(z_5)", "Linear(z_7)"]
+    assert [line.split(" = ")[1] for line in about if "linear" in line] == ["linear1(z_5)", "linear2(z_7)"]
 
 
 @pytest.mark.parametrize("names", ["math", "code"])
@@ -462,7 +475,7 @@ def undefined(about: list[str]) -> set[str]:
 def test_what_holds_modules_and_is_not_called_is_no_node(depth: int) -> None:
     drawing = viz.draw(*gpt(), depth=depth)
     assert not any("transformer(" in line for line in drawing.about)
-    assert any("Embedding(idx)" in line for line in drawing.about)
+    assert any("wte(idx)" in line for line in drawing.about)
     assert undefined(drawing.about) == set()
 
 

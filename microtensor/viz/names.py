@@ -10,6 +10,7 @@ from typing import Any
 
 from microtensor.viz import formula, symbols
 from microtensor.viz.axes import CODE_WORDS, Shapes
+from microtensor.viz.depth import prefixes
 from microtensor.viz.fold import Folded, Group
 from microtensor.viz.formula import Formula, Printer
 from microtensor.viz.record import Span
@@ -32,6 +33,7 @@ class Names:
         self.graph, self.folded, self.shapes, self.code = graph, folded, shapes, shapes.code
         self.by_line, self.numbered = by_line, self._numbered()
         self.made = self._made_up()
+        self.called = self._called()
 
     def _numbered(self) -> dict[Node, str]:
         """X^(1), X^(2) … where layers call several tensors X: in one drawing a name means one."""
@@ -40,6 +42,14 @@ class Names:
         named = (n for n in nodes if n.given is None and n.symbol and not (self.code and n.code))
         several = (nodes for nodes in grouped((n.symbol, n) for n in named).values() if len(nodes) > 1)
         return {n: symbols.which(n.symbol or "", i) for ns in several for i, n in enumerate(ns, 1)}
+
+    def _called(self) -> dict[str, str]:
+        """Path of a node that is a module → its own name, where one of its class is beside it: Linear[2]."""
+        spans = (g.span for g in self.folded.groups if g.span is not None and g.span.kind == "module")
+        alone = {span.path: span.title for span in spans if span.path not in self.folded.repeats}
+        alike = grouped(((*prefixes(path)[-2:-1], title), path) for path, title in alone.items())
+        several = {path: path.rpartition(".")[2] for paths in alike.values() if paths[1:] for path in paths}
+        return {p: f"{alone[p]}[{name}]" if name.isdecimal() else name for p, name in several.items()}
 
     def _made_up(self) -> dict[Node, str]:
         """x, or x_1, x_2 … for leaves without a name; z_1, z_2 … for results, y for the last."""
@@ -169,6 +179,8 @@ class Names:
         target = formula.parse(group.span.texts[0])[0]
         if target is not None:
             bound[target] = self.of(group.last) or target
+        if group.span.path in self.called:
+            bound[str(group.span.title)] = self.called[group.span.path]
         return bound
 
     def words(self, drawn: set[str]) -> list[str]:
@@ -202,25 +214,23 @@ class Names:
         symbol = self.result(node)
         if symbol or node.op is None:
             return symbol or "x"
-        inner = {slot: self._plain(value) for slot, value in node.arguments}
+        inner = {s: (self._moved(v) or "x") if isinstance(v, Node) else v for s, v in node.arguments}
         return self.printer({**self._of_op(node), **inner}, html=True).print(node.formula)
 
-    def _plain(self, value: Any) -> Any:
-        """An argument's symbol; Kᵀ for an unnamed transpose of K."""
-        if not isinstance(value, Node):
-            return value
-        transposed = self.of(value) is None and value.op is not None and value.op.name == "permute"
-        return f"{self.of(value.parents[0])}.mT" if transposed else self.of(value) or "x"
-
-    def result(self, node: Node) -> str:
-        """The symbol of an op's result as HTML, Kᵀ for the transpose of K; empty if it has none."""
+    def _moved(self, node: Node) -> str | None:
+        """A tensor's symbol; K.mT for an unnamed transpose of K."""
         symbol = self.of(node)
         if symbol is None and node.op is not None and node.op.name == "permute":
             rank, source = len(node.shape or ()), self.of(node.parents[0])
             swapped = [*range(rank - 2), rank - 1, rank - 2]
-            if source is not None and [a % rank for a in node.params["axes"]] == swapped:
-                return self.printer({"x": source}, html=True).print("x.mT")
-        return "" if symbol is None else symbols.html(symbol)
+            is_transpose = source is not None and [a % rank for a in node.params["axes"]] == swapped
+            return f"{source}.mT" if is_transpose else None
+        return symbol
+
+    def result(self, node: Node) -> str:
+        """The symbol of an op's result as HTML, Kᵀ for the transpose of K; empty if it has none."""
+        symbol = self._moved(node)
+        return "" if symbol is None else self.printer({"x": symbol}, html=True).print("x")
 
     def op(self, node: Node) -> tuple[str, str]:
         """(word, details) of an op at level ops: ("transpose", "(0, 2, 1, 3)")."""

@@ -251,9 +251,10 @@ class Painter:
         inside = set(group.members)
         sources = dict.fromkeys(e for m in group.members for e in m.parents if e not in inside)
         flops = f"{cost.readable(self._flop(group.members))}{self._each(group)}"
-        node = group.last
+        node, path, span = group.last, path_of(group), group.span
+        kind = f": {span.title}" if span is not None and span.kind == "module" else ""
         return [
-            *([f"module: {path}"] if (path := path_of(group)) else []),
+            *([f"module: {path}{kind}"] if path else []),
             f"in {', '.join(self.shapes.plain(s) for s in sources) or 'nothing'}",
             f"out {self.shapes.plain(node)} {node.dtype} · {flops}",
             *([f"gradient: {'; '.join(found)}"] if (found := self.names.gradients(group)) else []),

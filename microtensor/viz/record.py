@@ -1,8 +1,8 @@
 """What a layer says about its forward: names and axes of tensors (`tag`), lines of its paper (`fold`).
 
 It is heard only inside `recording()`, which `draw(module, ...)` enters for its one forward; otherwise each
-call tests one flag and returns. The engine knows nothing of this: a block is told by the clock that numbers
-entries.
+call looks whether anybody listens, and returns. The engine knows nothing of this: a block is told by the
+clock that numbers entries.
 """
 
 from __future__ import annotations
@@ -123,8 +123,6 @@ class _State(threading.local):
 
 
 _state = _State()
-_lock = threading.Lock()
-_listening = 0  # recorders in all threads: the one flag that is tested where nobody listens
 
 
 def _now() -> int:
@@ -169,16 +167,11 @@ def recording(*, opens: bool = True) -> Iterator[Recorder]:
     ...     print(viz.draw(x * x).dot.splitlines()[0])
     digraph "graph_equations" {
     """
-    global _listening
     before, _state.recorder = _state.recorder, Recorder(opens=opens)
-    with _lock:
-        _listening += 1
     try:
         yield _state.recorder
     finally:
         _state.recorder = before
-        with _lock:
-            _listening -= 1
 
 
 def tag(
@@ -197,7 +190,7 @@ def tag(
     Raises: ValueError if the number of axes is not the tensor's.
     Source: ours; the symbols are the lecture's.
     """
-    if not _listening or tensor is None or (recorder := _state.recorder) is None:
+    if (recorder := _state.recorder) is None or tensor is None:
         return
     names = (axes or "").split()
     shown = tensor if of is None else of
@@ -271,7 +264,7 @@ def fold(
 
     Source: ours; the equations are the lecture's.
     """
-    if not _listening or (recorder := _state.recorder) is None:
+    if (recorder := _state.recorder) is None:
         return _nothing
     kind = "fold" if texts else "frame"
     details = {"kind": kind, "key": key, "texts": texts, "lane": lane, "title": title, "index": index}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from microtensor.viz.fold import Edge, Folded, Group, path_of
-from microtensor.viz.trace import Node
+from microtensor.viz.trace import Node, grouped
 
 __all__ = ["repeat"]
 
@@ -36,11 +36,9 @@ class _Layer:
         self.path = path
         self.groups = [g for g in folded.groups if g.last.op is not None and _inside(path_of(g), path)]
         own = set(self.groups)
-        users: dict[Group, set[Group]] = {}
-        for edge in folded.edges:
-            users.setdefault(edge.tail, set()).add(edge.head)
+        users = grouped((edge.tail, edge.head) for edge in folded.edges)
         constants = (g for g in folded.groups if g.last.kind in ("param", "const"))
-        leaves = [g for g in constants if users.get(g, {None}) <= own]
+        leaves = [g for g in constants if g in users and own.issuperset(users[g])]
         into = [e for e in folded.edges if e.head in own]
         order = {e.tail: i for i, e in reversed(list(enumerate(into)))}
         self.groups += sorted(leaves, key=lambda g: order[g])
