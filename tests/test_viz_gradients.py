@@ -705,8 +705,8 @@ def test_the_legend_explains_norms_and_words_where_they_are_drawn(
         assert shares == (level != "heads")  # whose arrows have none
 
     for grads, said in ((g, "<I>Y</I>: as given"), ("random", "<I>Y</I>: random")):
-        assert f"backward begins with ∂{said}" in viz.draw(layer, x, grads=grads).dot
-    assert "backward begins with ∂<I>y</I>: 1" in viz.draw((x * x).sum(), grads=True).dot
+        assert f"backward begins with the gradient of {said}" in viz.draw(layer, x, grads=grads).dot
+    assert "backward begins with the gradient of <I>y</I>: 1" in viz.draw((x * x).sum(), grads=True).dot
     bias = MultiHeadAttention(8, 2, bias=True)
     assert "= 0 !: no gradient but rounding" in viz.draw(bias, mt.randn(2, 3, 8), grads="random").dot
 
@@ -919,6 +919,14 @@ def test_a_legend_says_what_the_d_of_a_gradient_is(x: mt.Tensor, names: str) -> 
     assert f"d{X}: ∂L/∂{X}, its gradient" in legend
     assert "L: what is minimised" in legend
     assert "its gradient" not in legend_of(viz.draw(layer, x))
+
+
+def test_a_legend_says_what_split_and_merge_do_and_what_has_a_colour(x: mt.Tensor, g: mt.Tensor) -> None:
+    legend = legend_of(viz.draw(MultiHeadAttention(16, 2), x, level="tape", grads=g))
+    assert "split_h: columns cut into h heads" in legend
+    assert "merge_h: columns of all heads side by side" in legend
+    assert "∂Y" not in legend.replace("∂L/∂Y", "")  # dY is what the picture has
+    assert "attention weights" not in legend_of(viz.draw(MultiHeadAttention(16, 2), x))  # scores are none
 
 
 def test_a_legend_says_what_is_kept_in_two_parts() -> None:

@@ -233,14 +233,14 @@ def test_an_index_below_a_letter_is_a_heads(level: str) -> None:
     for made in (decoder, gpt()):
         dot = viz.draw(*made, level=level).dot
         assert not re.search(r"<I>d?[QKVSAHCYXMW]</I><SUB>(<I>[QKVO]</I>,)?\d", dot)
-        assert ("(2)</SUP>" in dot) == (": the second of that name" in dot)
-        assert ("not of head 2" in dot) == ("(2)</SUP>" in dot and "head<SUB>" in dot)
+        assert ("(2)</SUP>" in dot) == ("(1)</SUP>: the first of that name" in dot)
+        assert ("not of head 1" in dot) == ("(2)</SUP>" in dot and "head<SUB>" in dot)
     dot = viz.draw(*decoder, level=level).dot
     assert "<I>W</I><SUP><I>Q</I>(2)</SUP>" in dot
     assert "<I>b</I><SUB><I>Q</I></SUB><SUP>(2)</SUP>" in dot
     heads = viz.draw(MultiHeadAttention(4, 2), leaf(1, 3, 4), level="heads")
     assert "<I>W</I><SUB>2</SUB><SUP><I>Q</I></SUP>" in heads.dot
-    assert "not of head 2" not in heads.dot
+    assert "not of head 1" not in heads.dot
 
 
 def test_numbers_that_come_from_a_width_are_drawn_as_its_root() -> None:

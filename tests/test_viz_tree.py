@@ -160,6 +160,14 @@ def test_spaces_and_line_breaks_are_shown_as_in_heat_maps() -> None:
     assert drawing.about[0].startswith("1: ·the · ¶ → ∖r¶, ")
 
 
+def test_the_start_is_called_by_the_tokens_of_the_prompt() -> None:
+    dot = viz.beam_tree(TREE, NAMES, prompt=[0, 2]).dot
+    assert f"label=<{NAMES[0]} {NAMES[2]}>".replace("<b>", "&lt;b&gt;") in dot.replace("&lt;/s&gt;", "</s>")
+    assert "label=<start>" in viz.beam_tree(TREE, NAMES).dot
+    with pytest.raises(ValueError, match="token 99 has no name"):
+        viz.beam_tree(TREE, NAMES, prompt=[99])
+
+
 def test_another_row_is_another_tree() -> None:
     drawing = viz.beam_tree(TREE, NAMES, row=1)
     assert list(drawn(drawing.dot)[0]) == ["n4"]
@@ -238,7 +246,7 @@ def test_names_are_a_sequence_or_a_function() -> None:
 
 def test_the_legend_says_what_each_kind_of_box_is() -> None:
     legend = viz.beam_tree(TREE, NAMES).dot.split("node [")[0]
-    assert "bold: found; grey: kept; dashed: not kept" in legend
+    assert "bold, blue: found; grey: kept; dashed: not kept" in legend
 
 
 @pytest.mark.parametrize("direction", ["LR", "TB"])

@@ -68,7 +68,7 @@ def beam_tree() -> viz.Drawing:
     model = GPT(GPTConfig(block_size=8, vocab_size=len(WORDS), n_layer=1, n_head=2, n_embd=16, init_std=0.6))
     tree: list[BeamNode] = []
     beam_search(model.eval(), mt.tensor([[3, 4]]), beam_size=2, max_len=4, tree=tree)
-    return viz.beam_tree(tree, WORDS)
+    return viz.beam_tree(tree, WORDS, prompt=[3, 4])
 
 
 def main(argv: list[str] | None = None) -> int:

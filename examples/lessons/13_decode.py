@@ -64,7 +64,7 @@ for name, ids in (("greedy", greedy), ("beam", best.ids[0, 0].tolist()), ("best"
 assert [words[i] for i in greedy] == ["<s>", "a", "dog", "</s>"]
 assert [words[i] for i in best.ids[0, 0].tolist()] == ["<s>", "the", "cat", "</s>"]
 assert math.isclose(best.log_probs[0, 0].exp().item(), max(p.values()))
-picture = viz.beam_tree(tree, words)
+picture = viz.beam_tree(tree, words, prompt=[0])
 print(f"drawn: {picture.save(out / '13_beam.svg')}: of each text the two likeliest ways on")
 picture  # a notebook shows it
 

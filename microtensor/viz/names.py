@@ -187,7 +187,7 @@ class Names:
         """What is drawn and no tensor's name, in words: functions, what an op keeps, which of several."""
         named = symbols.words(self.of(node) or "" for node in self.graph.nodes)
         plain, html = (self.printer({}, html=html) for html in (False, True))
-        second = next((symbols.html(s) for s in self.numbered.values() if s.endswith("(2)")), None)
+        numbered = next(map(symbols.html, self.numbered.values()), "")  # (1), and there is a (2)
         several = {n.symbol for n in self.numbered}
         one = {n.symbol: self.of(n) for n in self.graph.nodes if n.symbol and n.symbol not in several}
         called = {s: symbols.escape(symbols.clean(one.get(s) or s)) for s in ("H", "M")}
@@ -197,8 +197,8 @@ class Names:
         parts = {s: symbols.indexed(s or "", "1") for s in weights}
         first = {len(weights[s].shape or ()): s for s in reversed(parts) if parts[s] in one}  # by rank
         of = next((s for n in self.graph.nodes if (s := self.of(n) or "") and f"d{s}" in drawn), None)
-        heads = ", not of head 2" * ("head_" in " ".join(drawn))
-        said = [f"{second}: the second of that name{heads}"] if second else []
+        heads = ", not of head 1" * ("head_" in " ".join(drawn))
+        said = [f"{numbered}: the first of that name{heads}"] if numbered else []
         said += ["∘: product, element by element"] if "∘" in drawn else []
         said += [f"{symbols.html(f'd{of}')}: ∂L/∂{symbols.html(of)}, its gradient"] if of else []
         for rank, s in sorted(first.items(), reverse=True):

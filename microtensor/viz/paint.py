@@ -360,7 +360,7 @@ class Painter:
         in_node = f"in a node: operations · bytes of the result; in all {cost.readable(total)}"
         words = [*self.names.words(drawn), *[in_node] * self.options.cost]
         if self.flow is not None:
-            start = f"backward begins with ∂{self.output.lines[0]}: {self.flow.start}"
+            start = f"backward begins with the gradient of {self.output.lines[0]}: {self.flow.start}"
             words = [start, *(["= 0 !: no gradient but rounding"] if self._zeros() else []), *words]
         return [
             self._caption(drawn),

@@ -255,7 +255,7 @@ def fold(
     texts: the equation ("S = Q @ K.mT / sqrt(d_k)"), then its gradients ("dQ = dS @ K / sqrt(d_k)"), as
         Python expressions: they are printed in labels and evaluated in tests. Without a text the block is a
         frame around the folds inside it, with `title` as its label; {h} there is the size of axis h.
-    lane: colour and column, one of Q, K, V, S (attention weights), O (output path).
+    lane: colour and column, one of Q, K, V, S (scores and weights of attention), O (output path).
     index: of a frame that is one of several: what is named and folded in it is numbered (S_1, head 1).
     constants: formulas of numbers inside, in names of axes ("1 / sqrt(d_k)"): an op that was given the number
         shows the formula.

@@ -72,7 +72,7 @@ def _theme(*, dark: bool) -> Theme:
 LIGHT, DARK = _theme(dark=False), _theme(dark=True)
 
 # What the legend calls a kind; `op` is how lane O is called where nothing has a lane.
-LANES = {"Q": "query", "K": "key", "V": "value", "S": "attention weights", "O": "output path"}
+LANES = {"Q": "query", "K": "key", "V": "value", "S": "attention", "O": "output path"}
 LEGEND = {
     "input": "input / output",
     "param": "parameter",

@@ -24,8 +24,8 @@ SIGNS = str.maketrans({"·": "*", "−": "-", "²": "**2", "³": "**3", "ᵀ": "
 WORDS = {
     "Σ": "summed over the axes that the left side lacks", "Σ_B": "over the batch, all axes but the last two",
     "unbroadcast": "summed where broadcasting repeated", "unexpand": "summed where it was repeated",
-    "expand": "repeated along the axes", "split_h": "columns of each head",
-    "merge_h": "those of all heads side by side", "head_h": "{H} of head number {h}, the last",
+    "expand": "repeated along the axes", "split_h": "columns cut into {h} heads",
+    "merge_h": "columns of all heads side by side", "head_h": "{H} of head number {h}, the last",
     "columns": "of that head", "d_k": "last axis of query and key", "shared": "counted in an earlier row",
     "unread": "kept for the gradient of what needs none", "keep": "1 where dropout let pass, else 0",
     "mask": "−∞ where {M} forbids", "masked": "−∞ where the mask forbids",

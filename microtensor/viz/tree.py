@@ -15,7 +15,7 @@ __all__ = ["beam_tree"]
 
 LEGEND = (
     "first number: log p of the token; Σ: log P of the text so far; score: Σ / length penalty; "
-    "bold: found; grey: kept; dashed: not kept"
+    "bold, blue: found; grey: kept; dashed: not kept"
 )
 
 
@@ -23,6 +23,7 @@ def beam_tree(
     nodes: Sequence[Any],
     tokens: Sequence[str] | Callable[[int], str] | None = None,
     *,
+    prompt: Sequence[int] = (),
     row: int = 0,
     direction: str = "LR",
     theme: str = "auto",
@@ -33,8 +34,8 @@ def beam_tree(
     nodes: such as `models.beam_search` notes them in `tree=`. Each has `row` (of the batch), `parent` (its
     index among the nodes, −1 at the start), `token`, `log_p` (of the token), `log_prob` and `score` (of the
     text so far), `kept` and `rank` (1 for the best text that was found, 0 for none). tokens: what a token is
-    called, by its number; by default the number. row: whose tree is drawn. direction: "LR" or "TB".
-    theme, max_nodes: as in `draw`.
+    called, by its number; by default the number. prompt: the tokens that all texts begin with, by which the
+    start is called. row: whose tree is drawn. direction: "LR" or "TB". theme, max_nodes: as in `draw`.
 
     Raises: ValueError for a row without nodes, a parent that does not stand before its node, a token that has
     no name, and an unknown direction or theme; TypeError for tokens that are neither names nor a function.
@@ -51,9 +52,9 @@ def beam_tree(
         rows = sorted({node.row for node in nodes})
         cure = f"choose among {rows}" if rows else "give the list that beam_search(…, tree=) has filled"
         raise ValueError(f"beam_tree: there is no node of row {row}; {cure}")
-    tree = _Tree(nodes, mine, _names(tokens, [nodes[i].token for i in mine]))
+    tree = _Tree(nodes, mine, _names(tokens, [*prompt, *(nodes[i].token for i in mine)]))
     colours = style.DARK if theme == "dark" else style.LIGHT
-    made = Made(["\n".join(tree.lines(direction, colours)) + "\n"], tree.found(), [])
+    made = Made(["\n".join(tree.lines(direction, colours, prompt)) + "\n"], tree.found(), [])
     return Drawing(lambda: made, theme=theme, boxes=len(mine) + 1, max_nodes=max_nodes, level="tree")
 
 
@@ -89,15 +90,18 @@ class _Tree:
     def found(self) -> list[str]:
         """The texts that were found, the best first."""
         return [
-            f"{self.nodes[end].rank}: {' '.join(self._name(i) for i in self._path(end))}, "
+            f"{self.nodes[end].rank}: {self._text(end)}, "
             f"log P {_number(self.nodes[end].log_prob)}, score {_number(self.nodes[end].score)}"
             for end in self.ends
         ]
 
-    def _name(self, i: int) -> str:
-        return symbols.clean(symbols.token(self.called(self.nodes[i].token), 24))
+    def _shown(self, token: int) -> str:
+        return symbols.clean(symbols.token(self.called(token), 24))
 
-    def lines(self, direction: str, theme: style.Theme) -> Iterator[str]:
+    def _text(self, i: int) -> str:
+        return " ".join(self._shown(self.nodes[j].token) for j in self._path(i))
+
+    def lines(self, direction: str, theme: style.Theme, prompt: Sequence[int]) -> Iterator[str]:
         """The DOT text."""
         small = f'fontname="{style.FONT}", fontsize={style.SMALL}, fontcolor="{theme.second}"'
         stroke, fill = theme.kinds["input"]
@@ -111,7 +115,8 @@ class _Tree:
             f'fontcolor="{theme.text}", margin="0.12,0.07", height=0.28, width=0.3];'
         )
         yield "  edge [arrowsize=0.6];"
-        yield f'  start [id="node-start", label="start", color="{stroke}", fillcolor="{fill}"];'
+        start = symbols.escape(symbols.clean(" ".join(map(self._shown, prompt)) or "start"))
+        yield f'  start [id="node-start", label=<{start}>, color="{stroke}", fillcolor="{fill}"];'
         for i in self.mine:
             yield self._node(i, theme, ", " if direction == "LR" else "<BR/>")
             yield self._edge(i, theme)
@@ -127,12 +132,11 @@ class _Tree:
         if kind == "pruned":
             look = f'color="{theme.rule}", fillcolor="{theme.paper}", style="rounded,filled,dashed"'
         colour = theme.second if kind == "pruned" else theme.text
-        name = symbols.escape(self._name(i))
+        name = symbols.escape(self._shown(node.token))
         numbers = f"{_number(node.log_p)}{between}Σ {_number(node.log_prob)}"
         rank = f"place {node.rank}: score {_number(node.score)}" if node.rank else ""
         small = [theme.small(text) for text in (numbers, rank) if text]
-        path = " ".join(map(self._name, self._path(i)))
-        tooltip = f"{path}\nlog P {_number(node.log_prob)}, score {_number(node.score)}\n{kind}"
+        tooltip = f"{self._text(i)}\nlog P {_number(node.log_prob)}, score {_number(node.score)}\n{kind}"
         label = "<BR/>".join([f"<B>{name}</B>" if kind == "found" else name, *small])
         return (
             f'  n{i} [id="node-n{i}", class="{kind}", label=<{label}>, {look}, fontcolor="{colour}", '
