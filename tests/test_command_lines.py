@@ -71,7 +71,8 @@ def test_what_an_option_cannot_mean_is_one_line_and_nothing_is_written(name, tmp
 
 
 PROGRAMS = [*(f"examples/{name}" for name in NEEDS), "examples/lessons/run", "examples/gallery/pictures"]
-PROGRAMS += [f"tools/{path.stem}" for path in (ROOT / "tools").glob("*.py")] + ["tests/torture"]
+PROGRAMS += [f"tools/{path.stem}" for path in (ROOT / "tools").glob("*.py") if path.stem != "ending"]
+PROGRAMS += ["tests/torture"]
 HEAVY = ["numba", "matplotlib", "sklearn", "babel", "torch", "torchviz", "pygraphviz", "tokenizers", "mpi4py"]
 HELP = f"""
 import runpy, sys

@@ -29,6 +29,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools import ending  # noqa: E402
+
+# isort: split
 from tools.benchmarks import cases, probes  # noqa: E402
 
 HANDICAPS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
@@ -109,10 +112,17 @@ class Worker:
         env |= dict.fromkeys(LIMITS, str(threads))
         command = [sys.executable, __file__, benchmark, "--threads", str(threads), "--worker", rival]
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True)
+        # Ctrl-C is not heard in a session of its own: it is killed when we hear that
+        self.process = subprocess.Popen(
+            command, env=env, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+        )
         self.cases: list[tuple[str, float, float | None]] = []
-        while (line := self._line()) != "ready":
-            self.cases.append(tuple(json.loads(line)))
+        try:
+            while (line := self._line()) != "ready":
+                self.cases.append(tuple(json.loads(line)))
+        except BaseException:
+            self.process.kill()
+            raise
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -130,7 +140,9 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.process.kill()
         self.process.communicate()
 
 
@@ -270,8 +282,19 @@ def run(names: list[str], everything: bool, quick: bool, threads: int, rounds: i
     return {"lines": lines, "cases": details, "peaks": peaks}
 
 
+def check_file(parser: argparse.ArgumentParser, path: Path) -> None:
+    """Refuse a file that cannot be written, before anything is measured."""
+    there = path.exists()
+    try:
+        path.open("a").close()  # whether it may, only trying tells
+    except OSError as error:
+        parser.error(f"--json {path}: {error.strerror}; name another")
+    if not there:
+        path.unlink()
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = ending.Parser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     rows = [*dict.fromkeys(row.benchmark for row in TIMED + EXTRA), *PROBED]
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(rows))
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for every rival (default: all)")
@@ -287,6 +310,8 @@ def main() -> None:
     unknown = set(options.rows) - set(rows)
     if unknown:
         parser.error(f"no such row: {', '.join(sorted(unknown))}; choose among {', '.join(rows)}")
+    if options.json:
+        check_file(parser, options.json)
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     result = run(options.rows, options.all, options.quick, options.threads, rounds)
     if options.json:
@@ -296,4 +321,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ending.run(main))

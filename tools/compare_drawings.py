@@ -20,6 +20,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools.ending import Parser, run  # noqa: E402
+
+# isort: split
 import microtensor as mt  # noqa: E402
 from microtensor import viz  # noqa: E402
 from microtensor.viz.render import render  # noqa: E402
@@ -109,9 +112,7 @@ def sizes(layout: dict[str, Any]) -> list[float]:
 
 def main() -> int:
     """Print the table."""
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     tools: dict[str, Callable[[], str]] = {f.__name__: f for f in (torchviz, torchview, ours)}
     tools["ours, op by op"] = lambda: ours("ops")
     print("| | nodes | parameters named | labels with a shape | norms of gradients | equations | inches | "
@@ -126,4 +127,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

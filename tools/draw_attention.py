@@ -13,11 +13,14 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools.ending import Parser, run  # noqa: E402
+
+# isort: split
 import microtensor as mt  # noqa: E402
 from microtensor import viz  # noqa: E402
 from models import MultiHeadAttention, causal_mask  # noqa: E402
@@ -30,15 +33,6 @@ LEVELS = {
 }
 MOST = 4e9  # bytes: a picture is the same at any size, and shall not take all the memory there is
 FILES = "files: .svg .html .png .pdf .dot .json; without it attention.svg; what is there is replaced"
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in a line, and where help is to be had, and not all options every time."""
-
-    def error(self, message: str) -> NoReturn:
-        """Leave with status 2."""
-        cure = "" if ";" in message else "; see --help"
-        self.exit(2, f"{self.prog}: error: {message}{cure}\n")
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -184,6 +178,8 @@ def main(argv: list[str] | None = None) -> int:
         for path in chosen.output or [Path("attention.svg")]:
             replaced = ", in place of the one that was there" if path.exists() else ""
             print(f"saved {drawing.save(path)}{replaced}")
+    except BrokenPipeError:
+        raise  # no fault of the drawing
     except (ValueError, RuntimeError, OSError) as error:
         print(f"draw_attention: {as_options(str(error))}", file=sys.stderr)
         return 1
@@ -194,4 +190,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -26,9 +26,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools import ending  # noqa: E402
+
+# isort: split
 import microtensor as mt  # noqa: E402
 from microtensor import nn, viz  # noqa: E402
-from tools.draw_attention import Parser, as_options, positive  # noqa: E402
+from tools.draw_attention import as_options, positive  # noqa: E402
 
 # cures that a program has, and those that a command has
 CURES = {
@@ -39,7 +42,7 @@ CURES = {
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """What is to be drawn, and how."""
-    parser = Parser(description="Draw what a factory makes, from its own tape.")
+    parser = ending.Parser(description="Draw what a factory makes, from its own tape.")
     add = parser.add_argument
     add("factory", help="module:function, or file.py:function")
     add(
@@ -160,6 +163,8 @@ def main(argv: list[str] | None = None) -> int:
     except MemoryError as error:
         print(f"draw_model: {error or 'out of memory'}; let the factory make less", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        raise  # no fault of the drawing
     except Exception as error:
         print(f"draw_model: {told(error, chosen.factory)}", file=sys.stderr)
         return 1
@@ -167,4 +172,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ending.run(main))

@@ -14,7 +14,6 @@ start. Nothing of it is hidden behind backward, and no rank waits for a slower o
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -22,10 +21,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from tools.ending import Parser, run  # noqa: E402
+
+# isort: split
+import numpy as np  # noqa: E402
 
 import microtensor as mt  # noqa: E402
 from microtensor import nn, optim, train  # noqa: E402
@@ -120,7 +122,7 @@ def model(job: Job, steps: int, alpha: float, beta: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40, help="of each kind, whose median is taken")
     parser.add_argument(
         "--alpha", type=float, default=25e-6, help="seconds to start a sum over two ranks; default 25e-6"
@@ -135,4 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(main))
