@@ -42,7 +42,7 @@ def backward(
     """
     nodes = None if inputs is None else {engine.node_of(x): x for x in _wanted("backward", inputs)}
     roots = _roots("backward", tensors, grad_tensors, create_graph)
-    found = _walk(roots, retain_graph=bool(retain_graph), create_graph=create_graph, wanted=nodes)
+    found = _walk(roots, "backward", bool(retain_graph), create_graph, nodes)
     leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
     walked: list[Any] = [last_walk[1]]
     grown = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours, walked)]
@@ -89,8 +89,7 @@ def grad(
     wanted = _wanted("grad", inputs)
     roots = _roots("grad", outputs, grad_outputs, create_graph)
     nodes = [engine.node_of(x) for x in wanted]
-    keep = create_graph if retain_graph is None else retain_graph
-    found = _walk(roots, who="grad", retain_graph=keep, create_graph=create_graph, wanted=nodes)
+    found = _walk(roots, "grad", create_graph if retain_graph is None else retain_graph, create_graph, nodes)
     arrived = {id(n): _owned(g, ours) for n, g, ours in found}
     for i, (x, node) in enumerate(zip(wanted, nodes, strict=True)):
         if id(node) not in arrived and materialize_grads:
@@ -123,23 +122,23 @@ def _wanted(who: str, inputs: Any) -> list[Any]:
     return wanted
 
 
-def _walk(roots: Any, **options: Any) -> list[tuple[Any, Any, bool]]:
+def _walk(roots: Any, who: str, keep: bool, create_graph: bool, wanted: Any) -> list[tuple[Any, Any, bool]]:
     """The walk with hooks. Inner tensors get the gradient they retain after it: if it fails, none has any."""
     retained: list[tuple[Any, Any]] = []
-    found = walk(roots, retained=retained, **options)
+    found = walk(roots, keep, create_graph, wanted, retained=retained, who=who)
     for tensor, g in retained:
         _accumulate(tensor, g, False, [])
-    return [(item[0], item[1], ours) for item, ours in zip(found, map(_is_ours, found), strict=True)]
+    return list(map(_with_owner, found))
 
 
-def _is_ours(found: tuple[Any, Any, bool]) -> bool:
+def _with_owner(found: tuple[Any, Any, bool]) -> tuple[Any, Any, bool]:
     """Did the walk make this gradient, or does nobody but `found` hold it or, if it is a view, its memory?"""
-    if found[2] or type(found[1]) is not ndarray or getrefcount(found[1]) > 2:  # found's and the argument's
-        return found[2]
-    return found[1].flags.owndata or (
-        (type(found[1].base) is ndarray and found[1].base.flags.owndata)
-        and (getrefcount(found[1].base) == 2 and found[1].base.nbytes == found[1].nbytes)
-    )
+    ours = found[2]
+    if not ours and type(found[1]) is ndarray and getrefcount(found[1]) == 2:  # found's and the argument's
+        whole = type(found[1].base) is ndarray and found[1].base.nbytes == found[1].nbytes
+        alone = whole and found[1].base.flags.owndata and getrefcount(found[1].base) == 2
+        ours = found[1].flags.owndata or alone
+    return found[0], found[1], ours
 
 
 def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[tuple[Any, Any]]:
@@ -148,7 +147,7 @@ def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[t
         gradients = [gradients] * (len(several) if gradients is None else 1)
     if len(gradients) != len(several):
         raise ValueError(f"{who}: {len(several)} tensors but {len(gradients)} gradients; give one for each")
-    return [_root(who, y, g, create_graph) for y, g in zip(several, gradients, strict=True)]
+    return [_root(who, y, gradients[i], create_graph) for i, y in enumerate(several)]
 
 
 def _made(y: Any) -> str:
@@ -166,18 +165,17 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
             raise RuntimeError(f"{who}: a tensor of shape {y.shape} needs a gradient of that shape to start "
                                f"from ({_made(y)}); reduce it to a scalar first, as in .sum() or .mean(), or "
                                f"pass {'grad_outputs' if who == 'grad' else 'gradient'}=")  # fmt: skip
-        g = np.array(1, dtype).reshape(shape)
+        g = np.array(1, dtype, ndmin=len(shape))
     if not isinstance(g, (engine.Tensor, ndarray)):
         raise TypeError(f"{who}: the gradient to start from is {type(g).__name__}; give a tensor of "
                         f"shape {y.shape} ({_made(y)})")  # fmt: skip
-    if g.shape != shape:
+    array = g.array if isinstance(g, engine.Tensor) else g
+    if array.shape != shape:
         raise RuntimeError(f"{who}: the gradient has shape {tuple(g.shape)}, the tensor {y.shape} "
                            f"({_made(y)}); make them equal")  # fmt: skip
     if create_graph:  # the walk runs on tensors; a gradient that is one stays on its own tape
-        g = (g if isinstance(g, engine.Tensor) else engine.make(g, None, None)).to(dtype)
-    else:
-        g = (g.array if isinstance(g, engine.Tensor) else g).astype(dtype, copy=False)
-    return engine.node_of(y), g
+        return engine.node_of(y), (engine.make(g, None, None) if isinstance(g, ndarray) else g).to(dtype)
+    return engine.node_of(y), array.astype(dtype, copy=False)
 
 
 def _accumulate(leaf: Any, g: Any, ours: bool, walked: list[Any]) -> bool:

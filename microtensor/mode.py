@@ -19,6 +19,13 @@ __all__ = ["Block", "Switch", "composites", "enable_grad", "inference_mode", "is
 __all__ += ["no_grad", "set_grad_enabled"]
 
 
+_before, _quiet = contextvars.copy_context(), contextvars.copy_context()
+_quiet.run(np.seterr, all="ignore")
+# NumPy's variable for what it does about inf and NaN, and the value for nothing: to set it and to put it back
+# takes a tenth of the time of np.errstate
+numpy_errors, ignore = next((var, now) for var, now in _quiet.items() if now is not _before.get(var))
+
+
 class _Mode(threading.local):
     """What this thread is doing: does it record, and does it run fused ops as their definitions?
 

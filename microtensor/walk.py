@@ -18,7 +18,7 @@ from numpy import ndarray
 from microtensor import engine
 from microtensor.dtypes import NARROW
 from microtensor.engine import Entry, above, below
-from microtensor.mode import mode
+from microtensor.mode import ignore, mode, numpy_errors
 from microtensor.pieces import Pieces
 from microtensor.place import caller, clock, last_change, last_walk
 from microtensor.refusals import check
@@ -99,7 +99,6 @@ class _Arrivals(dict[Any, Any]):
 
 def walk(
     roots: Sequence[tuple[Any, Any]],
-    *,
     retain_graph: bool = False,
     create_graph: bool = False,
     wanted: Iterable[Any] | None = None,
@@ -114,49 +113,50 @@ def walk(
     `ours` says that nobody else holds that array. Without `beyond` the walk ends at a wanted node. Hooks run
     if a list `retained` is given: it takes (tensor, gradient) where an inner tensor retains its gradient.
     """
-    arrivals = _Arrivals(roots, wanted)
-    heap, add, useful, near, watch = arrivals.heap, arrivals.add, arrivals.useful, arrivals.near, mode.watch
-    by, newest, tensor = (who, caller(3)), -heap[0][0] if heap else -1, engine.Tensor
-    pop = heappop if mode.complete is None else arrivals.telling_pop(retained)
-    gradients_of, recording, mode.grad = mode.vjp or _gradients_of, mode.grad, create_graph
+    now, arrivals = mode.__dict__, _Arrivals(roots, wanted)  # one look into what is the thread's own
+    heap, add, ours, useful, near = arrivals.heap, arrivals.add, arrivals.ours, arrivals.useful, arrivals.near
+    by, newest, tensor, watch = (who, caller(3)), -heap[0][0] if heap else -1, engine.Tensor, now["watch"]
+    pop = heappop if now["complete"] is None else arrivals.telling_pop(retained)
+    gradients_of, recording, now["grad"] = now["vjp"] or _gradients_of, now["grad"], create_graph
+    loud = numpy_errors.set(ignore)
     try:
-        with np.errstate(all="ignore"):
-            while heap:
-                entry = pop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
-                g = arrivals.pop(entry)
-                g = g.joined(entry)[0] if type(g) is Pieces else g
-                if entry.hooks is not None and retained is not None:
-                    g = entry.hooks(g, entry, engine.make, retained)
-                if useful is not None and entry in arrivals.goals:
-                    arrivals.found[entry] = g
-                    if entry not in useful or not beyond:
-                        continue
-                if entry.saved is None or (entry.index < last_change[0] and entry.checks):
-                    check(entry, roots)
-                gradients, nodes = gradients_of(entry, g, create_graph), iter(entry.inputs)
-                gradients = gradients if watch is None else watch(entry, g, gradients)
-                for d in gradients:  # a zip would take twice as long as this
-                    node = next(nodes)
-                    like = node if type(node) is Entry else node.array if isinstance(node, tensor) else None
-                    if d is None or like is None or not (near is None or node in near):
-                        continue
-                    if type(d) is not ndarray and callable(d):
-                        d = arrivals.merge(node, d) if type(d) is partial and not create_graph else d()
-                    fits = type(d) is ndarray and d.shape == like.shape and d.dtype is like.dtype
-                    if fits and node not in arrivals:  # as add() does it, in no call
-                        arrivals[node] = d
-                        if like is node:
-                            heappush(heap, (-node.index, node))
-                    elif fits:
-                        add(node, d, False)
-                    elif d is not None:
-                        add(node, *_fit(entry, node, d))
-                if entry.op.keeps_arrays and not (retain_graph or create_graph):
-                    entry.saved, entry.checks = None, by  # whoever comes again is told by whom it was freed
-            arrivals.settle(arrivals, retained)
+        while heap:
+            entry = pop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
+            g = arrivals.pop(entry)
+            g = g.joined(entry)[0] if type(g) is Pieces else g
+            if entry.hooks is not None and retained is not None:
+                g = entry.hooks(g, entry, engine.make, retained)
+            if useful is not None and entry in arrivals.goals:
+                arrivals.found[entry] = g
+                if entry not in useful or not beyond:
+                    continue
+            if entry.saved is None or (entry.index < last_change[0] and entry.checks):
+                check(entry, roots)
+            gradients, nodes = gradients_of(entry, g, create_graph), iter(entry.inputs)
+            gradients = gradients if watch is None else watch(entry, g, gradients)
+            for d in gradients:  # a zip would take twice as long as this
+                node = next(nodes)
+                like = node if type(node) is Entry else node.array if isinstance(node, tensor) else None
+                if d is None or like is None or not (near is None or node in near):
+                    continue
+                if type(d) is not ndarray and callable(d):
+                    d = arrivals.merge(node, d) if type(d) is partial and not create_graph else d()
+                fits = type(d) is ndarray and d.shape == like.shape and d.dtype is like.dtype
+                if fits and node not in arrivals:  # as add() does it, in no call
+                    arrivals[node] = d
+                    if like is node:
+                        heappush(heap, (-node.index, node))
+                elif fits and node in ours:
+                    arrivals[node] += d
+                elif d is not None:
+                    add(node, *((d, False) if fits else _fit(entry, node, d)))
+            if entry.op.keeps_arrays and not (retain_graph or create_graph):
+                entry.saved, entry.checks = None, by  # whoever comes again is told by whom it was freed
+        arrivals.settle(arrivals, retained)
     finally:
-        mode.grad, last_walk[:] = recording, (next(clock), by[1], newest)
-    return [(n, g, n in arrivals.ours and type(n) is not Entry) for n, g in arrivals.found.items()]
+        numpy_errors.reset(loud)
+        now["grad"], last_walk[:] = recording, (next(clock), by[1], newest)
+    return [(n, g, n in ours and type(n) is not Entry) for n, g in arrivals.found.items()]
 
 
 def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
@@ -174,8 +174,10 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
     if params and len(params) != len(op.vjp_params):
         params = {name: params[name] for name in op.vjp_params}
     try:
-        given = (g,) + saved  # noqa: RUF005 (twice as fast, on the way of every gradient)
-        gradients = vjp(*given, **params) if params else vjp(*given)
+        if params or len(saved) not in (0, 2):
+            gradients = vjp(g, *saved, **params)
+        else:  # written out it is twice as fast, and on the way of nearly every gradient
+            gradients = vjp(g, saved[0], saved[1]) if saved else vjp(g)
     except Exception as error:
         error.add_note(f"in the backward of {entry!r}")
         if create_graph or isinstance(error, AttributeError | TypeError) or "truth value" in str(error):

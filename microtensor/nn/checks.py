@@ -56,8 +56,8 @@ def check_mask(who: str, mask: Any) -> None:
 
 def refuse_integers(who: str, x: Tensor) -> None:
     """What is no whole number would be cut."""
-    check_tensors(who, input=x)
-    if x.array.dtype.kind != "f":
+    if not isinstance(x, Tensor) or x.array.dtype.kind != "f":
+        check_tensors(who, input=x)
         raise TypeError(f"{who}: the input is {x.dtype}; make it floating with .float()")
 
 

@@ -160,9 +160,11 @@ def _ends_in(who: str, input: Tensor, normalized_shape: Sequence[int]) -> tuple[
 
 
 def _check_affine(who: str, input: Tensor, shape: tuple[int, ...], **parts: Tensor | None) -> None:
-    given = {name: part for name, part in parts.items() if part is not None}
-    check_tensors(who, **given)
-    for name, part in given.items():
+    for name, part in parts.items():
+        if part is None:
+            continue
+        if not isinstance(part, Tensor):
+            check_tensors(who, **{name: part})
         if part.array.shape != shape:
             raise ValueError(f"{who}: {name} has shape {part.shape}, not {shape}; make it normalized_shape")
         if part.array.dtype != input.array.dtype and who == "layer_norm":
