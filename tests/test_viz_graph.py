@@ -13,7 +13,7 @@ import pytest
 
 import microtensor as mt
 from microtensor import engine, nn, viz
-from microtensor.viz import symbols
+from microtensor.viz import formula, symbols
 from microtensor.viz.axes import HOUSE_LETTERS
 from microtensor.viz.fold import fold
 from microtensor.viz.record import Recorder, Span
@@ -190,6 +190,22 @@ def test_a_tape_too_long_for_a_layout_is_refused_before_it_is_read(monkeypatch: 
             viz.draw(y, level=level).svg()
     with pytest.raises(TypeError, match="grads is int"):
         viz.draw(y, grads=3)
+
+
+@pytest.mark.parametrize("ops", [50, 400])
+def test_the_text_of_a_long_tape_says_each_formula_once_where_it_stands(
+    ops: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its label, in plain words in its tooltip, its gradient there; nothing is told to a page."""
+    printed = []
+    monkeypatch.setattr("microtensor.viz.paint.describe", lambda *args: pytest.fail("told a page"))
+    real = formula.Printer.print
+    monkeypatch.setattr(formula.Printer, "print", lambda *args: printed.append(args) or real(*args))
+    y = leaf()
+    for _ in range(ops):
+        y = y * 2.0
+    assert viz.draw(y, max_nodes=10).dot.count("tooltip") > ops
+    assert len(printed) <= 4 * ops + 60  # of the legend
 
 
 @pytest.mark.parametrize("names", [3, None, ["x"], {"x": 3}])

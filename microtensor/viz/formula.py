@@ -29,10 +29,10 @@ def of_op(op: Any, count: int) -> str:
     return text.replace(op.variadic, ", ".join(names)) if op.variadic else text
 
 
-@functools.cache
-def operands(text: str) -> frozenset[str]:
+@functools.cache  # trees, too, are those that `parse` keeps
+def operands(formula: str | ast.expr) -> frozenset[str]:
     """The names that a formula reads, functions left out."""
-    tree = parse(text)[1]
+    tree = parse(formula)[1] if isinstance(formula, str) else formula
     functions = {n.func for n in ast.walk(tree) if isinstance(n, ast.Call)}
     return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n not in functions)
 
@@ -169,8 +169,7 @@ class Printer:
             return self._print(tree.left)
         numbers = {name: value for name, value in self.names.items() if isinstance(value, int | float)}
         if isinstance(tree.op, ast.Pow):
-            said = ast.unparse(tree.right)
-            computed = operands(said) <= numbers.keys()
+            said, computed = ast.unparse(tree.right), operands(tree.right) <= numbers.keys()
             power = number(evaluate(said, numbers)) if computed else self._print(tree.right)[0]
             if power == "1":
                 return self._print(tree.left)
@@ -181,7 +180,7 @@ class Printer:
         if isinstance(tree.op, ast.Mult) and isinstance(known, Formula) and known.text.startswith("1 / "):
             return self._print(ast.BinOp(tree.left, ast.Div(), parse(known.text[4:])[1]))
         between, binds = INFIX[type(tree.op)]
-        plain = any(operands(ast.unparse(t)) <= {*numbers, "d", "d_k"} for t in (tree.left, tree.right))
+        plain = any(operands(t) <= {*numbers, "d", "d_k"} for t in (tree.left, tree.right))
         if isinstance(tree.op, ast.Mult) and (plain or "scalar" in self.names):
             between = " · "  # not element by element
         # left to right, as Python reads it: only the right side needs brackets at the same level

@@ -32,6 +32,7 @@ class Names:
     def __init__(self, graph: Graph, folded: Folded, shapes: Shapes, *, by_line: bool) -> None:
         self.graph, self.folded, self.shapes, self.code = graph, folded, shapes, shapes.code
         self.by_line, self.numbered = by_line, self._numbered()
+        self.letters = {axis: shapes.letter(axis) for axis in ("h", "n", "d", "d_k")}
         self.made = self._made_up()
         self.called = self._called()
 
@@ -95,8 +96,7 @@ class Names:
 
     def printer(self, names: dict[str, Any], *, html: bool) -> Printer:
         """A printer that knows these names and the letters of axes."""
-        letters = {axis: self.shapes.letter(axis) for axis in ("h", "n", "d", "d_k")}
-        return Printer({**letters, **names}, html=html)
+        return Printer({**self.letters, **names}, html=html)
 
     def line(self, group: Group, *, html: bool) -> str:
         """What a group computes, as an equation."""

@@ -100,7 +100,8 @@ class Painter:
         said = [box.tooltip.split("\n")[0] for box in self.order if box.classes.startswith("op ")]
         look = what, self.level, self.boxes, self.arrows, self.frames.clusters, self.captions(state)
         found = [symbols.untagged(text) for text in told(self.found)]
-        data = describe(self, rows, state)
+        # above it nobody can ask for a page
+        data = describe(self, rows, state) if len(self.order) <= self.options.max_nodes else {}
         return Picture(*look, found, said[:50], self.names.code, self.order, rows, data)
 
     def unique(self, name: str) -> str:
@@ -318,7 +319,7 @@ class Painter:
     def _edge_tooltip(self, edge: Edge) -> str:
         source = symbols.clean(self.names.of(edge.source) or self.names.op(edge.source)[0])
         times = f" ×{edge.times}" if edge.times > 1 else ""
-        line = self.names.line(edge.head, html=False) if self.by_line else self.names.op(edge.head.last)[0]
+        line = self.of[edge.head][0].tooltip.partition("\n")[0]
         no = "" if edge.source.differentiable else ", no gradient"
         slots = ", ".join(f"{slot} of {node.op.name if node.op else ''}" for node, slot in edge.slots)
         return f"{source} → {line}\n{self.shapes.plain(edge.source)}, {slots}{times}{no}"
