@@ -135,9 +135,9 @@ def _with_owner(found: tuple[Any, Any, bool]) -> tuple[Any, Any, bool]:
     """Did the walk make this gradient, or does nobody but `found` hold it or, if it is a view, its memory?"""
     ours = found[2]
     if not ours and type(found[1]) is ndarray and getrefcount(found[1]) == 2:  # found's and the argument's
-        whole = type(found[1].base) is ndarray and found[1].base.nbytes == found[1].nbytes
-        alone = whole and found[1].base.flags.owndata and getrefcount(found[1].base) == 2
-        ours = found[1].flags.owndata or alone
+        alone, g, base = getrefcount(found[1].base) == 2, found[1], found[1].base  # counted before it has a name
+        whole = type(base) is ndarray and base.flags.owndata and base.nbytes == g.nbytes
+        ours = g.flags.owndata or (alone and whole)
     return found[0], found[1], ours
 
 
