@@ -192,6 +192,19 @@ def test_a_tape_too_long_for_a_layout_is_refused_before_it_is_read(monkeypatch: 
         viz.draw(y, grads=3)
 
 
+def test_a_constant_of_one_number_shows_it_and_a_leaf_that_learns_is_called_so() -> None:
+    t, half = leaf(), mt.tensor(-0.5)
+    for level in ("equations", "ops", "tape"):
+        drawing = viz.draw((half - t) * mt.tensor(2.0) - mt.tensor(1.0), level=level)
+        leaf_label = r'id="node-(\w+)", class="leaf \w+".*label=<(.*)>, tool'
+        said = dict(re.findall(leaf_label, drawing.dot))
+        assert ">half = −0.5<" in said["half"]
+        assert "gone: nobody kept it" in said["c_2"]  # the last: mul keeps its factor, sub nothing
+        assert "<I>c</I><SUB>1</SUB> = 2" in said["c_1"]
+        assert 'tooltip="t: leaf that learns' in drawing.dot
+    assert 'tooltip="input: input ' in viz.draw(nn.Linear(2, 3), leaf(4, 2)).dot
+
+
 @pytest.mark.parametrize("ops", [50, 400])
 def test_the_text_of_a_long_tape_says_each_formula_once_where_it_stands(
     ops: int, monkeypatch: pytest.MonkeyPatch

@@ -377,7 +377,10 @@ def test_two_modules_of_a_class_have_two_names() -> None:
     for name, args in [("sublayer1", "z_4"), ("sublayer2", "z_5"), ("cross_attention", "X^(3), Z, M^(1)")]:
         assert f"{name}({args})" in lines
     assert "SubLayer" not in "".join(lines)
-    assert "module: encoder.layers.0.sublayer1: SubLayer" in viz.draw(*transformer("pre"), depth=3).dot
+    assert (
+        "&#10;SubLayer: layer norm&#10;module: encoder.layers.0.sublayer1&#10;"
+        in viz.draw(*transformer("pre"), depth=3).dot
+    )
 
 
 def test_a_module_inside_a_line_of_the_paper_is_no_node_of_its_own() -> None:

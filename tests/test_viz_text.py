@@ -67,7 +67,7 @@ def test_no_name_breaks_a_drawing(name: str) -> None:
     shown = [step["text"] for o in drawing.json["objects"] for step in o["_ldraw_"] if step["op"] == "T"]
     assert symbols.clean(name) in shown
     tooltips = [e.get("{http://www.w3.org/1999/xlink}title", "") for e in ET.fromstring(drawing.svg()).iter()]
-    assert any(t.startswith(f"{symbols.clean(name)}: input (3,)") for t in tooltips)
+    assert any(t.startswith(f"{symbols.clean(name)}: leaf that learns (3,)") for t in tooltips)
     for text in labels(drawing.dot):
         ET.fromstring(f"<L>{text}</L>")
     for node in re.findall(r"^  (\S+) \[id=", drawing.dot, re.M):

@@ -170,7 +170,7 @@ class Shapes:
     def html(self, node: Node) -> str:
         """The shape in a label; empty where there is nothing to say."""
         if self.how is None or node.shape is None:
-            return ""
+            return "" if self.how is None else "gone: nobody kept it"
         names, sizes = self._parts(node)
         if self.how == "numeric" or not names:
             return str(tuple(sizes)) if sizes else "scalar"

@@ -19,7 +19,7 @@ from microtensor.viz.flow import Flow
 from microtensor.viz.names import Names
 from microtensor.viz.trace import Graph, Node, kept
 
-__all__ = ["Finding", "findings", "of_masks", "results", "told"]
+__all__ = ["Finding", "at_hand", "findings", "of_masks", "results", "told"]
 
 MASKING = {"add", "cast", "masked_fill", "mul", "where"}  # ops that forbid by −∞, or pass that on
 
@@ -120,7 +120,7 @@ def results(graph: Graph) -> Iterator[tuple[Node, Any]]:
     """
     values: dict[Node, Any] = {}
     for node in graph.nodes:
-        known = _at_hand(node)
+        known = at_hand(node)
         values[node] = _result(graph, node, values) if known is None and node.op is not None else known
         yield node, values[node]
 
@@ -129,7 +129,7 @@ def of_masks(graph: Graph) -> dict[Node, Any]:
     """What masks alone make of each tensor, if what is learned or computed were 0: −∞ where they forbid."""
     made: dict[Node, Any] = {}
     for node in graph.nodes:
-        found = _at_hand(node) if node.op is None and node.kind != "param" else None
+        found = at_hand(node) if node.op is None and node.kind != "param" else None
         if node.op is not None and node.op.name.endswith("softmax"):
             found = made[node.parents[0]]
         elif node.op is not None and (node.op.view or node.op.name in MASKING):
@@ -138,7 +138,7 @@ def of_masks(graph: Graph) -> dict[Node, Any]:
     return made
 
 
-def _at_hand(node: Node) -> Any:
+def at_hand(node: Node) -> Any:
     """A leaf's values, and those of a result that a layer has tagged; None where they are gone."""
     if isinstance(node.value, Tensor):
         return node.value.array

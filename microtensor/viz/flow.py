@@ -19,7 +19,7 @@ from microtensor.cost import PRODUCTS
 from microtensor.engine import Entry
 from microtensor.mode import Block
 from microtensor.viz.fold import Edge, Folded
-from microtensor.viz.trace import Graph, Node, grouped, kept
+from microtensor.viz.trace import Graph, Node, grouped, kept, slots_of
 from microtensor.walk import unbroadcast, walk
 
 __all__ = ["Flow", "flow", "inputs", "norm", "refuse_freed", "seed"]
@@ -175,10 +175,8 @@ class _Watcher:
 
 def inputs(graph: Graph, entry: Entry) -> list[tuple[str, Node | None]]:
     """(slot, node that a gradient goes to, or None) of each input."""
-    names = entry.op.inputs or [f"{entry.op.variadic}{i}" for i in range(len(entry.inputs))]
-    wanted = (x if isinstance(x, Entry | engine.Tensor) else None for x in entry.inputs)
-    pairs = zip(names, wanted, strict=True)
-    return [(name, None if x is None else graph.by_id.get(id(x))) for name, x in pairs]
+    pairs = ((name, x, isinstance(x, Entry | engine.Tensor)) for name, x in slots_of(entry))
+    return [(name, graph.by_id.get(id(x)) if node else None) for name, x, node in pairs]
 
 
 def norm(g: Any) -> float:

@@ -19,7 +19,7 @@ from microtensor.viz import formula, symbols
 from microtensor.viz.axes import Shapes
 from microtensor.viz.cells import CAPTION, GREY, MOST_GRIDS, NO_CELLS, WRONG, grids
 from microtensor.viz.columns import add_columns
-from microtensor.viz.findings import Finding, told
+from microtensor.viz.findings import Finding, at_hand, told
 from microtensor.viz.flow import Flow
 from microtensor.viz.fold import Edge, Folded, Group, block_of, crosses_frame, numbered, path_of
 from microtensor.viz.frames import Frames
@@ -155,9 +155,13 @@ class Painter:
             self.of[parameter] = box, cell.port
 
     def _leaf_box(self, group: Group) -> None:
-        node, kind = group.last, group.last.kind
-        box = self._tensor_box(f"t{node.number}", node, {"const": "constant"}.get(kind, kind), f"leaf {kind}")
+        node, kind, x = group.last, group.last.kind, at_hand(group.last)
+        named = "input" if node.code or not node.differentiable else "leaf that learns"
+        word = {"const": "constant", "input": named}.get(kind, kind)  # a module's has an argument's name
+        box = self._tensor_box(f"t{node.number}", node, word, f"leaf {kind}")
         box.kind = box.shape = kind
+        if kind == "const" and x is not None and x.size == 1:  # else it would be a letter that says nothing
+            box.lines[0] += f" = {symbols.escape(formula.number(x.item()))}"
         if node.code and node.code != self.names.of(node):
             box.tooltip += f"\n{node.code}"
         self._mark(box, group)
@@ -199,7 +203,7 @@ class Painter:
             box.cells = [] if self.narrow or span is None else self._parts(group, box.lines[0])
             made_by = f"op: {node.op.name}{' (fused)' * node.fused}"
             if span is not None:
-                made_by = f"ops: {' → '.join(self.names.op(n)[0] for n in group.members)}"
+                made_by = f"{span.title or 'ops'}: {' → '.join(self.names.op(n)[0] for n in group.members)}"
             said = [self.names.line(group, html=False), made_by]
         else:
             symbol, (word, box.aside) = self.names.result(node), self.names.op(node)
@@ -252,10 +256,9 @@ class Painter:
         inside = set(group.members)
         sources = dict.fromkeys(e for m in group.members for e in m.parents if e not in inside)
         flops = f"{cost.readable(self._flop(group.members))}{self._each(group)}"
-        node, path, span = group.last, path_of(group), group.span
-        kind = f": {span.title}" if span is not None and span.kind == "module" else ""
+        node = group.last
         return [
-            *([f"module: {path}{kind}"] if path else []),
+            *([f"module: {path}"] if (path := path_of(group)) else []),
             f"in {', '.join(self.shapes.plain(s) for s in sources) or 'nothing'}",
             f"out {self.shapes.plain(node)} {node.dtype} · {flops}",
             *([f"gradient: {'; '.join(found)}"] if (found := self.names.gradients(group)) else []),

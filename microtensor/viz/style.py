@@ -74,7 +74,7 @@ LIGHT, DARK = _theme(dark=False), _theme(dark=True)
 # What the legend calls a kind; `op` is how lane O is called where nothing has a lane.
 LANES = {"Q": "query", "K": "key", "V": "value", "S": "attention", "O": "output path"}
 LEGEND = {
-    "input": "input / output",
+    "input": "input or leaf / output",
     "param": "parameter",
     "const": "constant",
     **LANES,

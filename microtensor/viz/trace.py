@@ -20,7 +20,7 @@ from microtensor.nn.module import Parameter
 from microtensor.viz import formula
 from microtensor.viz.record import Axis, Recorder, Span
 
-__all__ = ["Graph", "Node", "entries_of", "grouped", "kept", "trace"]
+__all__ = ["Graph", "Node", "entries_of", "grouped", "kept", "slots_of", "trace"]
 
 Named = Sequence[tuple[str, Any]]  # names and tensors
 K = TypeVar("K")
@@ -133,6 +133,12 @@ def trace(y: Any, recorder: Recorder, names: Named, variables: Mapping[int, str]
     return graph
 
 
+def slots_of(entry: Entry) -> list[tuple[str, Any]]:
+    """The formal name of each argument slot, and what fills it."""
+    names = entry.op.inputs or [f"{entry.op.variadic}{i}" for i in range(len(entry.inputs))]
+    return list(zip(names, entry.inputs, strict=True))
+
+
 def _enclosing(entries: list[Entry], spans: list[Span]) -> list[tuple[Span, ...]]:
     """The spans around each entry, outermost first. Spans nest and both lists are in time order: one pass."""
     found, stack, waiting = [], list[Span](), iter(spans)
@@ -161,10 +167,7 @@ class _Tracer:
         self.input_memory = {_memory(t): name for name, t in recorder.inputs.values()}
 
     def add_entry(self, entry: Entry, spans: tuple[Span, ...]) -> None:
-        arguments = []
-        for i, value in enumerate(entry.inputs):
-            name = entry.op.inputs[i] if entry.op.variadic is None else f"{entry.op.variadic}{i}"
-            arguments.append((name, self._argument(entry, i, value)))
+        arguments = [(name, self._argument(entry, i, x)) for i, (name, x) in enumerate(slots_of(entry))]
         read = formula.operands(formula.of_op(entry.op, len(arguments)))
         arguments = [(name, self._node(*found)) for name, found in arguments if name in read]
         made = entry.op, entry.params, arguments, spans
