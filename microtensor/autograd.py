@@ -135,7 +135,7 @@ def _with_owner(found: tuple[Any, Any, bool]) -> tuple[Any, Any, bool]:
     """Did the walk make this gradient, or does nobody but `found` hold it or, if it is a view, its memory?"""
     ours = found[2]
     if not ours and type(found[1]) is ndarray and getrefcount(found[1]) == 2:  # found's and the argument's
-        alone, g, base = getrefcount(found[1].base) == 2, found[1], found[1].base  # counted before it has a name
+        alone, g, base = getrefcount(found[1].base) == 2, found[1], found[1].base  # counted unnamed
         whole = type(base) is ndarray and base.flags.owndata and base.nbytes == g.nbytes
         ours = g.flags.owndata or (alone and whole)
     return found[0], found[1], ours
