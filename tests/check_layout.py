@@ -104,7 +104,7 @@ def _curve(edge: Item) -> list[tuple[float, float]]:
 def problems(graph: Item, page: str = "") -> list[str]:
     """Everything that is wrong with a layout, and with its size on a page of PAGES."""
     layout = Layout(graph)
-    checks = (_nodes, _clusters, _edges, _labels, _flow, _lanes, _spine, _hygiene, _drawn)
+    checks = (_nodes, _clusters, _edges, _tips, _labels, _flow, _lanes, _spine, _hygiene, _drawn)
     found = [fault for check in checks for fault in check(layout)]
     if page and (size := smallest_text(graph, page)) < SMALLEST:
         found.append(f"text of {size:.1f} pt on {page}")
@@ -146,6 +146,15 @@ def _edges(layout: Layout) -> Iterator[str]:
         for what, rect in foreign + titles:
             if any(rect.holds(x, y, 1.0) for x, y in points):
                 yield f"{layout.name(edge)} runs through {what}"
+
+
+def _tips(layout: Layout) -> Iterator[str]:
+    """The tip of an arrow ends at the border of its box."""
+    for edge in layout.edges:
+        if tip := re.match(r"(?:s,\S+ )?e,(\S+)", edge["pos"]):
+            x, y = _numbers(tip[1])
+            if layout.rects[edge["head"]].holds(x, y, 2.0):
+                yield f"{layout.name(edge)} pierces the border of its head"
 
 
 def _labels(layout: Layout) -> Iterator[str]:

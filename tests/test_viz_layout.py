@@ -195,6 +195,7 @@ def test_ids_that_the_checks_rely_on_are_there() -> None:
         (lambda g, n: n["linQ"].update(pos=n["linK"]["pos"]), "overlaps"),
         (lambda g, n: n["linQ"].update(pos="900,"+ n["linQ"]["pos"].split(",")[1]), "reading order"),
         (lambda g, n: n["softmax"].update(pos="90," + n["softmax"]["pos"].split(",")[1]), "bends"),
+        (lambda g, n: n["softmax"].update(height="2"), "pierces the border"),
         (lambda g, n: n["softmax"].update(id="node-mask"), "occurs 2 times"),
         (lambda g, n: n["softmax"].update(tooltip=""), "no tooltip"),
         (lambda g, n: n["softmax"].update(label="other"), "shows"),

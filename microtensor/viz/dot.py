@@ -91,6 +91,7 @@ class _Writer:
         else:
             fill = self.theme.paper if box.shape == "view" else fill
             look = f'{SHAPES[box.shape]}, fillcolor="{fill}", color="{stroke}", label=<{self._label(box)}>'
+            look += ', margin="0.08,0"' if box.cells else ""  # or arrows to them would pierce its border
         column = f", group={self.layout.columns[box]}" if box in self.layout.columns else ""
         url = f', URL="{box.url}"' if box.url else ""
         yield (
@@ -117,13 +118,12 @@ class _Writer:
         tall = self.picture.level == "ops" and self.direction != "LR"  # anyway: there cells stand beside
         beside = f'</TD><TD ROWSPAN="{len(rows)}">{box.grids}' if tall and box.grids else ""
         rows += [box.grids] if box.grids and not tall else []
-        if box.shape == "vjp":
-            return TIGHT + "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows) + "</TABLE>"
-        if len(rows) == 1 and not beside:
-            return rows[0]
-        return (
-            TABLE + "".join(f"<TR><TD>{row}</TD></TR>" for row in (rows[0] + beside, *rows[1:])) + "</TABLE>"
-        )
+        rows[0] += beside
+        left = ' ALIGN="LEFT"' if box.shape == "vjp" else ""
+        rows += [""] * bool(box.cells)  # below as much room as above, where they have theirs
+        table = TIGHT if left or box.cells else TABLE
+        made = table + "".join(f"<TR><TD{left}>{row}</TD></TR>" for row in rows) + "</TABLE>"
+        return made if len(rows) > 1 or beside or left else rows[0]
 
     def _gradient(self, html: str, *, bold: bool) -> str:
         text = f"<B>{html}</B>" if bold else html
@@ -314,7 +314,7 @@ def _with_ports(line: str, parts: list[Cell]) -> str:
     for part in parts:
         before, line = line.split(part.symbol, 1)
         row += f'<TD>{before}</TD><TD PORT="{part.port}">{part.symbol}</TD>'
-    return f"{_table(0)}<TR>{row}<TD>{line}</TD></TR></TABLE>"
+    return f'{_table(0)}<TR>{row}<TD HEIGHT="19">{line}</TD></TR></TABLE>'
 
 
 def _table(spacing: int) -> str:
