@@ -261,7 +261,8 @@ def run(names: list[str], everything: bool, quick: bool, threads: int, rounds: i
     peaks = {n: peak_of(n) for n in {row.threads or threads for row in chosen}}
     if busy > 0.5:
         print(
-            f"others keep {busy:.1f} of {os.cpu_count()} cores busy; with all threads, barriers wait for them"
+            f"the load of the last minute was {busy:.1f} on {os.cpu_count()} cores; with all threads, barriers "
+            "wait for whoever else computes"
         )
     print(HEAD + f"{'ok?':>5}{'GFLOP/s':>8}{'peak':>6}")
     lines: list[probes.Line] = []
