@@ -260,10 +260,7 @@ def run(names: list[str], everything: bool, quick: bool, threads: int, rounds: i
     busy = os.getloadavg()[0]  # before the peaks, which make a load of their own
     peaks = {n: peak_of(n) for n in {row.threads or threads for row in chosen}}
     if busy > 0.5:
-        print(
-            f"the load of the last minute was {busy:.1f} on {os.cpu_count()} cores; with all threads, barriers "
-            "wait for whoever else computes"
-        )
+        print(f"the last minute's load was {busy:.1f} on {os.cpu_count()} cores; barriers wait for others")
     print(HEAD + f"{'ok?':>5}{'GFLOP/s':>8}{'peak':>6}")
     lines: list[probes.Line] = []
     details: dict[str, Any] = {}
