@@ -93,7 +93,7 @@ class Op:
         self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
         self.defaults = {p.name: p.default for p in keywords if p.default is not p.empty}
-        self.vjp_function: Callable[..., Any] | None = None
+        self.vjp_function: Any = None
         self.composite_function: Callable[..., Any] | None = None
         self.kept: list[str] = []  # what an entry saves, by the names of the VJP's parameters,
         self.plan: list[tuple[int, int]] = []  # and where it is found
@@ -340,7 +340,7 @@ class Entry:
     index: int  # an input is always older than its output
     place: Place | None  # where in the user's code
     hooks: Hooks | None  # what waits for the gradient of this result
-    saved: Sequence[Any] | None  # None once freed
+    saved: Any  # what the VJP takes beside g, None once freed
     checks: Sequence[Any]  # version counter, its value then, version counter, … of what is kept
 
     def __repr__(self) -> str:

@@ -32,6 +32,8 @@ class _Arrivals(dict[Any, Any]):
     With `wanted` nodes it comes only to `near` ones: to these `goals`, and to `useful` entries above them.
     """
 
+    __slots__ = ("found", "goals", "heap", "near", "ours", "useful")
+
     def __init__(self, roots: Sequence[tuple[Any, Any]], wanted: Iterable[Any] | None) -> None:
         self.heap: list[tuple[int, Entry]] = []
         self.ours: set[Any] = set()
@@ -114,15 +116,15 @@ def walk(
     if a list `retained` is given: it takes (tensor, gradient) where an inner tensor retains its gradient.
     """
     now, arrivals = mode.__dict__, _Arrivals(roots, wanted)  # one look into what is the thread's own
-    heap, add, ours, useful, near = arrivals.heap, arrivals.add, arrivals.ours, arrivals.useful, arrivals.near
-    by, newest, tensor, watch = (who, caller(3)), -heap[0][0] if heap else -1, engine.Tensor, now["watch"]
-    pop = heappop if now["complete"] is None else arrivals.telling_pop(retained)
+    heap, add, take, ours, useful = arrivals.heap, arrivals.add, arrivals.pop, arrivals.ours, arrivals.useful
+    by, newest, tensor, near = (who, caller(3)), -heap[0][0] if heap else -1, engine.Tensor, arrivals.near
+    pop, watch = heappop if now["complete"] is None else arrivals.telling_pop(retained), now["watch"]
     gradients_of, recording, now["grad"] = now["vjp"] or _gradients_of, now["grad"], create_graph
     loud = numpy_errors.set(ignore)
     try:
         while heap:
             entry = pop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
-            g = arrivals.pop(entry)
+            g = take(entry)
             g = g.joined(entry)[0] if type(g) is Pieces else g
             if entry.hooks is not None and retained is not None:
                 g = entry.hooks(g, entry, engine.make, retained)
@@ -164,9 +166,7 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
 
     A gradient may be None (there is none) or a function without arguments, called only where it is needed.
     """
-    op, params = entry.op, entry.params
-    vjp: Any = op.vjp_function
-    saved: Any = entry.saved
+    op, params, saved, vjp = entry.op, entry.params, entry.saved, entry.op.vjp_function
     if create_graph:
         if op.residuals:
             return _through_composite(entry, g)
@@ -174,10 +174,12 @@ def _gradients_of(entry: Entry, g: Any, create_graph: bool) -> Sequence[Any]:
     if params and len(params) != len(op.vjp_params):
         params = {name: params[name] for name in op.vjp_params}
     try:
-        if params or len(saved) not in (0, 2):
+        if params:
             gradients = vjp(g, *saved, **params)
+        elif not saved:
+            gradients = vjp(g)
         else:  # written out it is twice as fast, and on the way of nearly every gradient
-            gradients = vjp(g, saved[0], saved[1]) if saved else vjp(g)
+            gradients = vjp(g, saved[0], saved[1]) if len(saved) == 2 else vjp(g, *saved)
     except Exception as error:
         error.add_note(f"in the backward of {entry!r}")
         if create_graph or isinstance(error, AttributeError | TypeError) or "truth value" in str(error):
@@ -212,7 +214,6 @@ def _through_composite(entry: Entry, g: Any) -> list[Any]:
 
     An input that its VJP does not name cannot matter to the gradient, so zeros stand in for its values.
     """
-    assert entry.saved is not None
     if entry.op.composite_function is None:
         raise RuntimeError(f"backward: {entry!r} has residuals and no definition in simpler ops, so that it "
                            f"can be differentiated only once; give it one with @{entry.op.__name__}"
