@@ -70,9 +70,9 @@ def to_fit(want: Shape, shape: Shape, name: str, grow: bool = False) -> str:
         if ways:
             first = [f"{new} of the {name}'s {how}" for new, how in ways.items()][:-3:-1]
             return f", as {' or '.join(first)} would be"
-    # a mask of queries in place of keys; turned here, it would take what it was combined with along
-    turned = (*shape[:-2], *shape[:-3:-1])
-    return f", as {turned} of the {name}'s .mT, where it is made, would be" if fits(turned) else ""
+    # a mask of queries in place of keys, or parts joined along the wrong axis: its .mT would fit and be wrong
+    new = (*shape[:-2], *shape[:-3:-1])
+    return f", as {new} would be; make the {name} so (.mT turns a causal mask around)" if fits(new) else ""
 
 
 def _with_new_axes(want: Shape, shape: Shape) -> Iterator[tuple[str, Shape]]:

@@ -1289,7 +1289,6 @@ FITS = {  # what stands at the end of the rule
                      "(8, 1, 6, 1) of the second's [:, :, :, None]"),
     "a causal mask": ((4, 2, 7, 7), (16, 16), "as (7, 7) of the second's [:7, :7]"),
     "positions": ((4, 7, 16), (16, 16), "as (7, 16) of the second's [:7]"),
-    "transposed": ((3, 4), (4, 3), "as (3, 4) of the second's .mT, where it is made,"),
     "the first": ((8,), (8, 5), "as (8, 1) of the first's [:, None]"),
 }  # fmt: skip
 
@@ -1301,8 +1300,19 @@ def test_shapes_that_do_not_broadcast_are_told_what_would(case):
         mt.zeros(*a) + mt.zeros(*b)
     which, how = re.search(r"the (first|second)'s (\S[^()]*?)(?: or |$)", cure).groups()
     x, y = mt.zeros(*a), mt.zeros(*b)
-    changed = eval(("x" if which == "first" else "y") + how.removesuffix(", where it is made,"))
+    changed = eval(("x" if which == "first" else "y") + how)
     assert (changed + (y if which == "first" else x)).shape == max(a, b, key=len)
+
+
+def test_of_swapped_axes_is_told_what_a_transpose_would_turn():
+    """Memory slots joined as rows of a mask, (M + T, T), where columns are due, (T, M + T): its .mT fits, and
+    lets each token see the later ones."""
+    causal, scores = mt.ones(4, 4, dtype=mt.bool).tril(), mt.zeros(2, 4, 6)
+    mask = mt.cat([mt.ones(2, 4, dtype=mt.bool), causal], dim=0)
+    with pytest.raises(
+        ValueError, match=r"as \(4, 6\) would be; make the second so \(.mT turns a causal mask"
+    ):
+        scores.masked_fill(~mask, -math.inf)
 
 
 @pytest.mark.parametrize(("a", "b"), [((3,), (4,)), ((8, 6, 16), (6, 8)), ((0, 3), (2, 3)), ((2, 3), (4, 5))])

@@ -514,7 +514,7 @@ def test_what_several_ops_keep_stands_at_each_of_them_and_counts_once(x: mt.Tens
     found = kept_rows(drawing.dot)
     assert found["softmax"] == ["A 400 B"]
     assert found["av"] == ["A shared", "V 640 B"]  # dV = Aᵀ dH
-    assert "shared: counted in an earlier row" in legend_of(drawing)
+    assert "shared: its bytes stand further up" in legend_of(drawing)
     assert problems(drawing.json, "a3") == []
     a = mt.ones(3, requires_grad=True)
     z = a.exp()

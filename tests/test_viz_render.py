@@ -192,6 +192,10 @@ def test_letters_are_no_boxes_on_a_machine_without_fonts(tmp_path: Path) -> None
     assert len(pictures) == 3
 
 
+def test_a_fontconfig_file_that_is_none_gives_way_to_ours(tmp_path: Path) -> None:
+    assert len({png(letter, conf) for letter in "WK" for conf in (Path(os.devnull), tmp_path / "gone")}) == 2
+
+
 def test_a_picture_leaves_nothing_behind_and_says_nothing(tmp_path: Path) -> None:
     """Old fontconfigs write a file into every folder they look at, and complain about newer systems."""
     before = set((ROOT / "microtensor").rglob(".uuid"))
@@ -370,6 +374,27 @@ def test_the_tool_draws_every_level_and_the_papers_figure(tmp_path: Path) -> Non
     assert "rankdir=BT" in paper
     assert "B×" not in paper
     assert "tape op" not in paper
+
+
+def test_a_model_is_drawn_in_every_look_that_a_layer_has(tmp_path: Path) -> None:
+    def dot(*options: str) -> str:
+        what = [f"{ROOT}/examples/gallery/pictures.py:perceptron", "-o", str(tmp_path / "x.dot")]
+        assert load_tool("draw_model").main([*what, *options]) == 0
+        return (tmp_path / "x.dot").read_text(encoding="utf-8")
+
+    usual = dot()
+    assert "input or leaf" in usual
+    assert "input or leaf" not in dot("--no-legend")
+    assert ">(8, 1)</FONT>" not in dot("--shapes", "none")
+    assert ">(8, 1)</FONT>" in dot("--shapes", "numeric")
+    assert dot("--theme", "dark") != usual
+
+
+def test_a_picture_of_decoding_in_a_format_that_it_has_not_is_refused_in_a_line(tmp_path: Path) -> None:
+    command = [sys.executable, f"{ROOT}/examples/gallery/pictures.py", "heat_map", "-o", f"{tmp_path}/h.pdf"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert done.stderr.startswith("pictures: ")
 
 
 @pytest.mark.parametrize("name", ["draw_attention", "draw_model"])

@@ -68,9 +68,18 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         choices=("TB", "BT", "LR"),
         help="LR is for slides, BT like the paper's figure",
     )
+    add_looks(add)
+    chosen = parser.parse_args(argv)
+    complete(chosen, parser.error)
+    return chosen
+
+
+def add_looks(add: Callable[..., Any], shapes: str | None = None) -> None:
+    """Add the options of how a drawing of anything looks."""
     add(
         "--shapes",
         choices=("symbolic", "numeric", "both", "none"),
+        default=shapes,
         help="B×h×n×d_k or numbers",
     )
     add("--names", choices=("math", "code"), default="math", help="W^Q or q_proj.weight")
@@ -81,9 +90,6 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="auto: an SVG follows the reader's setting",
     )
     add("--no-legend", action="store_true", help="the graph alone")
-    chosen = parser.parse_args(argv)
-    complete(chosen, parser.error)
-    return chosen
 
 
 def complete(chosen: argparse.Namespace, refuse: Callable[[str], Any]) -> None:

@@ -31,7 +31,7 @@ from tools import ending  # noqa: E402
 # isort: split
 import microtensor as mt  # noqa: E402
 from microtensor import nn, viz  # noqa: E402
-from tools.draw_attention import as_options, positive  # noqa: E402
+from tools.draw_attention import add_looks, as_options, positive  # noqa: E402
 
 # cures that a program has, and those that a command has
 CURES = {
@@ -56,7 +56,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--level", choices=("equations", "ops", "heads", "tape"), default="equations")
     add("--depth", type=positive, help="modules deeper than that are single nodes")
     add("--direction", choices=("TB", "BT", "LR"), default="TB")
-    add("--names", choices=("math", "code"), default="math")
+    add_looks(add, "symbolic")
     add("--grads", action="store_true", help="norms of gradients, from a result that is one number")
     add("--values", action="store_true", help="scores and weights as coloured cells")
     add("--cost", action="store_true", help="operations and bytes of each node")
@@ -154,7 +154,9 @@ def main(argv: list[str] | None = None) -> int:
     chosen = arguments(argv)
     try:
         what, variables = run(load(chosen.factory))
-        options = {k: v for k, v in vars(chosen).items() if k not in ("factory", "output")}
+        options = {k: v for k, v in vars(chosen).items() if k not in ("factory", "output", "no_legend")}
+        options |= {"legend": not chosen.no_legend}
+        options |= {"shapes": None if chosen.shapes == "none" else chosen.shapes}
         call = functools.partial(viz.draw, *what, **options)
         drawing = eval("__draw__()", {"__draw__": call}, variables)  # names tensors as its caller does
         for path in chosen.output or [Path("model.svg")]:

@@ -78,7 +78,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, required=True, help="a file .svg, .png …")
     chosen = parser.parse_args(argv)
     made = {"heat_map": heat_map, "beam_tree": beam_tree}[chosen.what]()
-    print(f"saved {made.save(chosen.output)}")
+    try:
+        print(f"saved {made.save(chosen.output)}")
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"pictures: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -101,9 +101,9 @@ SYSTEM_FONTS = (
 def _use_our_fonts() -> None:
     """Without any fonts (slim images) PNG and PDF would show boxes: add ours behind the system's.
 
-    A FONTCONFIG_FILE that is set already is the user's, and stays.
+    A FONTCONFIG_FILE that is there already is the user's, and stays.
     """
-    if "FONTCONFIG_FILE" not in os.environ:
+    if not os.path.isfile(os.environ.get("FONTCONFIG_FILE", "")):
         os.environ["FONTCONFIG_FILE"] = _fonts_file()
 
 

@@ -26,7 +26,7 @@ WORDS = {
     "unbroadcast": "summed where broadcasting repeated", "unexpand": "summed where it was repeated",
     "expand": "repeated along the axes", "split_h": "columns cut into {h} heads",
     "merge_h": "columns of all heads side by side", "head_h": "{H} of head number {h}, the last",
-    "columns": "of that head", "d_k": "last axis of query and key", "shared": "counted in an earlier row",
+    "columns": "of that head", "d_k": "last axis of query and key", "shared": "its bytes stand further up",
     "unread": "kept for the gradient of what needs none", "keep": "1 where dropout let pass, else 0",
     "mask": "−∞ where {M} forbids", "masked": "−∞ where the mask forbids",
     "causal": "−∞ for keys that come later",
