@@ -72,7 +72,7 @@ def to_fit(want: Shape, shape: Shape, name: str, grow: bool = False) -> str:
             return f", as {' or '.join(first)} would be"
     # a mask of queries in place of keys, or parts joined along the wrong axis: its .mT would fit and be wrong
     new = (*shape[:-2], *shape[:-3:-1])
-    return f", as {new} would be; make the {name} so (.mT turns a causal mask around)" if fits(new) else ""
+    return f", as {new} would be; make the {name} so, by .mT only if it is not causal" if fits(new) else ""
 
 
 def _with_new_axes(want: Shape, shape: Shape) -> Iterator[tuple[str, Shape]]:

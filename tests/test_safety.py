@@ -1310,7 +1310,7 @@ def test_of_swapped_axes_is_told_what_a_transpose_would_turn():
     causal, scores = mt.ones(4, 4, dtype=mt.bool).tril(), mt.zeros(2, 4, 6)
     mask = mt.cat([mt.ones(2, 4, dtype=mt.bool), causal], dim=0)
     with pytest.raises(
-        ValueError, match=r"as \(4, 6\) would be; make the second so \(.mT turns a causal mask"
+        ValueError, match=r"as \(4, 6\) would be; make the second so, by \.mT only if it is not causal"
     ):
         scores.masked_fill(~mask, -math.inf)
 
