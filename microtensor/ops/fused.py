@@ -189,7 +189,7 @@ def cross_entropy(logits, target, *, ignore_index, label_smoothing, average):
 
 @cross_entropy.vjp
 def cross_entropy_vjp(g, logits, target, lse, share, *, ignore_index, label_smoothing, average):
-    g = np.array([g * share], g.dtype) if average else g  # one number for all rows
+    g = np.array([float(g) * share], g.dtype) if average else g  # one number for all rows
     backward = kernels.cross_entropy_backward
     return lambda: backward(g, logits, target, lse, ignore_index, label_smoothing), None
 
