@@ -195,7 +195,7 @@ class Op:
             run = now["run"]
             y = run(self.forward, *arrays, **params) if params else run(self.forward, *arrays)
         except (ValueError, IndexError, TypeError, OverflowError) as error:
-            raise (told := self._explain(error, arrays, nodes)) from told.__cause__
+            raise (told := self._explain(error, arrays, args)) from told.__cause__
         except RuntimeError as error:  # a forward that calls ops on tensors: they are quiet already
             if not str(error).startswith("cannot enter context"):
                 raise
@@ -204,7 +204,10 @@ class Op:
         y = y if type(y) is ndarray else np.asarray(y)  # NumPy turns 0-d results into scalars
         base = args[0] if self.view and memory.shares(y, arrays[0]) else None
         if not needed or y.dtype.kind != "f":
-            return make(y, None, base)
+            result = make(y, None, base)
+            if mixed or y.dtype.kind != "f" or y.dtype is not dtype:  # inference makes many floats of floats
+                result.made = caller(2), self.name, nodes[0] if type(nodes[0]) is weak else None
+            return result
         if self.keeps_inputs:
             args = [a if isinstance(a, Tensor) else _Number for a in args]  # type: ignore[assignment]
         saved = self.take(y, arrays, residuals) if self.plan else ()
@@ -235,14 +238,14 @@ class Op:
             ready[self.alike] = [_cast(a, common) for a in chosen]
         return tuple(ready)
 
-    def _explain(self, error: Exception, arrays: Sequence[Any], nodes: Sequence[Any]) -> Exception:
+    def _explain(self, error: Exception, arrays: Sequence[Any], given: Sequence[Any]) -> Exception:
         """The error in the house's form; of shapes, with the lines that made them. Its cause adds to it."""
         told, text = error, str(error)
         if not text.startswith((f"{self.__name__}:", f"{self.name}:")):
             told = self._tell(error, text, arrays)
             told.__cause__ = None if told.__suppress_context__ else error
         if isinstance(told, ValueError):
-            told.args = (f"{told}{made(nodes)}",)
+            told.args = (f"{told}{made(given)}",)
         return told
 
     def _tell(self, error: Exception, text: str, arrays: Sequence[Any]) -> Exception:

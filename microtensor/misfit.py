@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import combinations, count, islice
 from typing import Any, TypeAlias
+from weakref import ref
 
 import numpy as np
 
-from microtensor.place import line_of
+from microtensor.place import caller, line_of
 
 __all__ = ["broadcast", "common", "factor", "made", "no_product", "to_fit"]
 
@@ -38,22 +39,27 @@ def common(*shapes: Shape) -> Shape | None:
         return None
 
 
-def made(entries: Iterable[Any]) -> str:
-    """Of each the op and line, as in " ((2, 3) is of exp at train.py:7)", and of what it is a view of.
-
-    What no op recorded is left out.
-    """
-    lines = [f"{e.shape} is of {_origin(e)}" for e in entries if hasattr(e, "op")]
+def made(tensors: Iterable[Any]) -> str:
+    """Of each by what and where, as in " ((2, 3) is of exp at train.py:7)", and of what it is a view of."""
+    lines = [f"{x.shape} is of {ways}" for x in tensors if hasattr(x, "grad_fn") and (ways := _origin(x))]
     return f" ({'; '.join(dict.fromkeys(lines))})" if lines else ""
 
 
-def _origin(entry: Any) -> str:
-    """Back to what is no view: heads were split, repeated or cut there; once a line."""
-    ops = {entry.line: line_of(entry.place, entry.op.name)}
-    while entry.op.view and hasattr(entry.inputs[0], "op"):
-        entry = entry.inputs[0]
-        ops.setdefault(entry.line, line_of(entry.place, entry.op.name))
-    return ", of ".join(ops.values())
+def _origin(x: Any) -> str:
+    """Back to what is no view: heads were split, repeated or cut there; once a line, not that which runs now.
+
+    What is on no tape tells of what it was made of while that lives; three lines at most.
+    """
+    here, ways = line_of(caller()), dict[str, str]()
+    while x is not None and len(ways) < 3:
+        if entry := x if hasattr(x, "op") else x.grad_fn:
+            place, who, source = entry.place, entry.op.name, entry.inputs[0] if entry.op.view else None
+        else:
+            place, who, source = getattr(x, "made", (None, "", x.base and x.base[0]))
+        if place and (line := line_of(place)) != here:
+            ways.setdefault(line, line_of(place, who))
+        x = source() if isinstance(source, ref) else source
+    return ", of ".join(ways.values())
 
 
 def to_fit(want: Shape, shape: Shape, name: str, grow: bool = False) -> str:

@@ -49,7 +49,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     """
 
     __slots__ = ("__weakref__", "_grad", "_requires_grad", "array", "base", "grad_fn", "hooks",
-                 "name", "summed", "version")  # fmt: skip
+                 "made", "name", "summed", "version")  # fmt: skip
 
     array: Array
     _grad: Tensor | None
@@ -57,6 +57,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     hooks: Hooks | None  # of a leaf
     name: str | None  # what drawings call it; None for most tensors
     summed: tuple[int, int, list[Any], list[Any] | None]  # of a .grad: autograd
+    made: tuple[Any, ...]  # where, by whom and, weakly, of what: where no entry tells it, or unset
     version: list[Any]  # [how many in-place changes, where and by what the last]; views share it
     base: tuple[Tensor, Entry | None] | None  # of a view: what it views, and the entry of that tensor then
     _requires_grad: builtins.bool

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import inspect
 import math
+import pickle
 import re
 import threading
 import traceback
 import tracemalloc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -1252,7 +1255,7 @@ def test_an_index_of_zeros_and_ones_laid_over_the_tensor_is_told_from_a_mask(pic
     ],
 )
 def test_a_product_that_a_transposition_would_mend_says_so(product, said):
-    with pytest.raises(ValueError, match=f"{said}$"):
+    with pytest.raises(ValueError, match=rf"{said}( \(\(.* is of ones at .*py:\d+\))?$"):
         product(mt.ones(2, 4, 10, 16))
 
 
@@ -1384,9 +1387,13 @@ def test_heads_of_groups_that_are_repeated_by_a_wrong_factor_are_told_by_which(h
     q, k = (mt.ones(2, h, 5, 4) for h in heads)
     with pytest.raises(ValueError, match=rf"equal or 1, from the right{said}; look where these were split"):
         q @ k.mT
-    with pytest.raises(ValueError, match=rf"before the last two equal or 1{said}$"):
+    with pytest.raises(
+        ValueError, match=rf"before the last two equal or 1{said} \(\(2, 16, 5, 4\) is of ones"
+    ):
         F.scaled_dot_product_attention(q, k, k)
-    with pytest.raises(ValueError, match=rf"before the last two equal or 1{said}$"):
+    with pytest.raises(
+        ValueError, match=rf"before the last two equal or 1{said} \(\(2, 16, 5, 4\) is of ones"
+    ):
         F.scaled_dot_product_attention(q, q, k)
 
 
@@ -1405,14 +1412,15 @@ def test_an_operand_that_is_a_view_is_told_back_to_what_was_split():
 
 def test_attention_says_which_of_its_arguments_are_not_split_and_which_are_not_transposed():
     whole, heads, mask = mt.ones(2, 5, 16), mt.ones(2, 4, 5, 4), mt.ones(5, 5).bool()
-    split = r"is not split into heads; give {}\.unflatten\(-1, \(4, 4\)\)\.transpose\(-3, -2\)$"
+    split = r"is not split into heads; give {}\.unflatten\(-1, \(4, 4\)\)\.transpose\(-3, -2\) \(\("
     with pytest.raises(ValueError, match="the query " + split.format("query")):
         F.scaled_dot_product_attention(whole, heads, heads)
     with pytest.raises(ValueError, match="the value " + split.format("value")):
         F.scaled_dot_product_attention(heads, heads, whole)
     swapped = heads.transpose(1, 2)
     with pytest.raises(
-        ValueError, match=r"if 5 is the length, \.transpose\(-3, -2\) query, key, value, and the result back$"
+        ValueError,
+        match=r"if 5 is the length, \.transpose\(-3, -2\) query, key, value, and the result back \(\(",
     ):
         F.scaled_dot_product_attention(swapped, swapped, swapped, mask)
     with pytest.raises(ValueError, match=r"if it is \(B, S\), of the keys, give attn_mask\[:, None, None\]$"):
@@ -1433,6 +1441,79 @@ def test_a_mask_that_would_enlarge_the_scores_is_told_no_way_that_still_would(qu
     q, key = mt.ones(*query), mt.ones(*query[:2], 5, 8)
     with pytest.raises(ValueError, match=f"make them 1{re.escape(cure)}$"):
         F.scaled_dot_product_attention(q, key, key, mt.ones(*mask).bool())
+
+
+def _masks():
+    """Of each kind, by what it is made, where, and what it is."""
+    table, ids, low = mt.ones(4, 4), mt.tensor([[1, 2, 0, 0]]), mt.arange(4)
+    yield "mul", (made := table.float() * (ids != 0)), inspect.currentframe().f_lineno
+    yield "cat", (made := mt.cat([table.bool(), table.bool()])), inspect.currentframe().f_lineno
+    yield "greater", (made := low[:, None] > low), inspect.currentframe().f_lineno
+    yield "equal", (made := table == made), inspect.currentframe().f_lineno
+    yield "getitem", (made := made[:3]), inspect.currentframe().f_lineno
+    yield "cast", (made := table.bool()), inspect.currentframe().f_lineno
+    yield "where", (made := mt.tril(made)), inspect.currentframe().f_lineno
+    yield "bitwise_not", (made := ~made), inspect.currentframe().f_lineno
+    yield "tensor", (made := mt.tensor([[True] * 4] * 3)), inspect.currentframe().f_lineno
+
+
+@pytest.mark.parametrize("recording", [True, False])
+@pytest.mark.parametrize("i", range(9))
+def test_what_is_on_no_tape_is_told_with_the_line_that_made_it(i, recording):
+    with mt.set_grad_enabled(recording):
+        name, mask, line = list(_masks())[i]
+    said = rf"\({re.escape(str(mask.shape))} is of {name}( \([^;]*\))? at .*test_safety\.py:{line}[,)]"
+    with pytest.raises(ValueError, match=said):
+        mt.zeros(7, 7) + mask
+
+
+def test_what_is_on_no_tape_is_told_with_its_line_in_each_thread():
+    with ThreadPoolExecutor(4) as pool:
+        several = list(pool.map(lambda i: mt.zeros(i + 2, 3).bool(), range(20)))
+    line = inspect.currentframe().f_lineno - 1
+    for x in several:
+        with pytest.raises(ValueError, match=rf"is of cast \(.*\) at .*_safety\.py:{line}"):
+            x + mt.zeros(7)
+
+
+def test_what_is_turned_where_it_fails_is_told_by_what_it_was_made_of():
+    mask = mt.cat([mt.ones(3, 4).bool(), mt.ones(4, 4).bool()])
+    line = inspect.currentframe().f_lineno - 1
+    with pytest.raises(ValueError, match=rf"\(\(7, 4\) is of cat at .*_safety\.py:{line}\)$"):
+        mt.zeros(4, 7).masked_fill(~mask, 0.0)
+
+
+def test_a_wrong_mask_and_wrong_ids_are_told_with_their_line():
+    q, mask = mt.zeros(2, 4, 8), mt.tril(mt.ones(4, 4)) * (mt.ones(4) > 0)
+    ids, line = mt.tensor([1, 7]) + 1, inspect.currentframe().f_lineno - 1
+    with pytest.raises(ValueError, match=rf"hides nothing; .* \(\(4, 4\) is of mul .*_safety\.py:{line}\)$"):
+        F.scaled_dot_product_attention(q, q, q, mask)
+    wrong = mt.ones(3, 4) > 0
+    with pytest.raises(ValueError, match=rf"does not broadcast .*is of greater .*py:{line + 4}\)$"):
+        F.scaled_dot_product_attention(q, q, q, wrong)
+    for who in (lambda: F.embedding(ids, mt.ones(4, 2)), lambda: F.cross_entropy(mt.ones(2, 4), ids)):
+        with pytest.raises(IndexError, match=rf"8 is outside .*\(\(2,\) is of add .*_safety\.py:{line + 1}"):
+            who()
+
+
+def test_where_something_was_made_keeps_nothing_alive_and_is_not_copied(no_collector):
+    x = mt.ones(3, requires_grad=True)
+    h = x * 2.0
+    with mt.no_grad():
+        mask = h > 0
+    seen, entry = weakref.ref(h), weakref.ref(h.grad_fn)
+    del h
+    assert (seen(), entry()) == (None, None)
+    for copied in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask))):
+        assert copied.equal(mask)
+        assert not hasattr(copied, "made")
+
+
+def test_a_view_is_told_with_the_line_that_made_what_it_shows():
+    table = mt.tril(mt.ones(6, 6))
+    line = inspect.currentframe().f_lineno - 1
+    with pytest.raises(ValueError, match=rf"\(\(4, 4\) is of where .*_safety\.py:{line}\)$"):
+        F.scaled_dot_product_attention(*[mt.zeros(2, 4, 8)] * 3, table[:4, :4])
 
 
 def test_what_is_written_is_told_where_the_op_has_another_name():
@@ -1457,7 +1538,7 @@ def test_what_is_written_is_told_where_the_op_has_another_name():
         part + mt.ones(len(é) + 3)
     unreadable = {"x": x}
     exec(compile("y = x[0]", "nowhere.py", "exec"), unreadable)
-    with pytest.raises(ValueError, match=r"is of getitem at nowhere\.py:1\)$"):
+    with pytest.raises(ValueError, match=r"is of getitem at nowhere\.py:1, of ones at .*py:\d+\)$"):
         unreadable["y"] + mt.ones(4)
 
 

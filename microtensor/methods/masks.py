@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from microtensor import engine
+from microtensor.misfit import made
 from microtensor.place import warn
 
 __all__ = ["as_mask", "how_boolean", "look_for_mask"]
@@ -38,4 +39,5 @@ def look_for_mask(shape: tuple[int, ...], index: Any) -> None:
 def how_boolean(mask: Any, cure: str) -> str:
     """How to make numbers a mask, which is another way where they are ~ of zeros and ones: no 0 is left."""
     turned = mask.dtype.kind != "f" and not np.isin(mask.array, (0, 1)).any()
-    return "turn it when it is boolean: ~mask.bool()" if turned else f"make it boolean: {cure}"
+    cure = "turn it when it is boolean: ~mask.bool()" if turned else f"make it boolean: {cure}"
+    return cure + made([mask])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from microtensor.methods.masks import how_boolean
-from microtensor.misfit import common, to_fit
+from microtensor.misfit import common, made, to_fit
 from microtensor.mode import mode
 from microtensor.tensor import Tensor
 
@@ -48,7 +48,7 @@ def check_mask(who: str, mask: Any) -> None:
     if math.isnan(lowest):
         raise ValueError(f"{who}: the mask of shape {mask.shape} holds NaN, which (1 - mask) * -inf makes of "
                          f"0 · −∞; make it boolean (True = may attend), or use mt.zeros(T, S).masked_fill("
-                         f"~allowed, -math.inf)")  # fmt: skip
+                         f"~allowed, -math.inf){made([mask])}")  # fmt: skip
     if lowest >= 0 and not mask.requires_grad and mask.array.any() and np.isin(mask.array, (0, 1, 2)).all():
         raise ValueError(f"{who}: a {mask.dtype} mask of zeros and ones, or a sum of such, is added to the "
                          f"scores and hides nothing; {cure}")  # fmt: skip
@@ -69,12 +69,13 @@ def check_number(who: str, name: str, value: Any) -> float:
         raise TypeError(f"{who}: {name} is {value!r}; give a number") from None
 
 
-def check_broadcast(who: str, name: str, shape: tuple[int, ...], what: str, want: tuple[int, ...]) -> None:
+def check_broadcast(who: str, name: str, x: Tensor, what: str, want: tuple[int, ...]) -> None:
     """A shape that would enlarge the other one is refused, too."""
+    shape = x.shape
     if common(want, shape) != want:
         cure = f"from the right, cut its axes to those or make them 1{to_fit(want, shape, name)}"
         if name == "attn_mask" and shape == want[-3:-2] * 2:  # scores of (B, T, H, D)
             cure = f"if {shape[0]} is the length, .transpose(-3, -2) query, key, value, and the result back"
         if name == "attn_mask" and len(want) == 4 and shape == (want[0], want[-1]):
             cure = "if it is (B, S), of the keys, give attn_mask[:, None, None]"
-        raise ValueError(f"{who}: {name} {shape} does not broadcast to {what} {want}; {cure}")
+        raise ValueError(f"{who}: {name} {shape} does not broadcast to {what} {want}; {cure}{made([x])}")

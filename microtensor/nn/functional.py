@@ -84,7 +84,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     if ids.size and not (ids.min() >= 0 and ids.max() < len(weight)):
         wrong = ids.min() if ids.min() < 0 else ids.max()
         raise IndexError(f"embedding: id {wrong} is outside 0 … {len(weight) - 1}; enlarge num_embeddings or "
-                         f"fix the ids")  # fmt: skip
+                         f"fix the ids{made([input])}")  # fmt: skip
     if padding_idx is not None:
         if not -len(weight) <= padding_idx < len(weight):
             raise ValueError(f"embedding: padding_idx {padding_idx} is outside 0 … {len(weight) - 1}; choose "
@@ -298,7 +298,7 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         check_mask(who, attn_mask)
         scores = (*lead, query.shape[-2], key.shape[-2])
-        check_broadcast(who, "attn_mask", attn_mask.shape, "the scores (..., T, S)", scores)
+        check_broadcast(who, "attn_mask", attn_mask, "the scores (..., T, S)", scores)
         if attn_mask.dtype != np.bool_:
             attn_mask = attn_mask.to(query.dtype)  # a float64 mask would widen float32 scores
     query, key, value = [
@@ -332,5 +332,4 @@ def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> tup
             if 1 < len(x) == len(y) - 1 and x[:-2] == y[:-3] and x[-1] == y[-3] * y[-1] != y[-1]:
                 heads = f"{name}.unflatten(-1, ({y[-3]}, {y[-1]})).transpose(-3, -2)"
                 wrong = f": the {name} is not split into heads; give {heads}"
-    lines = made([query.grad_fn, key.grad_fn, value.grad_fn])
-    raise ValueError(f"{who}: query {q}, key {k} and value {v}{wrong}{lines}")
+    raise ValueError(f"{who}: query {q}, key {k} and value {v}{wrong}{made([query, key, value])}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from microtensor import dtypes, engine, ops
 from microtensor.methods.calling import by_its_name
+from microtensor.misfit import made
 from microtensor.nn.checks import check_broadcast, check_fixed, check_number, check_tensors, refuse_integers
 from microtensor.nn.pointwise import neg_log_sigmoid
 from microtensor.tensor import Tensor
@@ -132,15 +133,17 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
         elif ids.ndim == 1 and len(shape) == 2:  # which of both is wrong is not known
             cure = f"this target takes an input of {ids.size} rows, one a target, each of all classes, as "
             cure += f"logits.reshape(-1, classes) makes them; this input takes a target {want}"
-        raise ValueError(f"{who}: input {input.shape} and target {target.shape} do not fit; {cure}")
+        raise ValueError(
+            f"{who}: input {input.shape} and target {target.shape} do not fit; {cure}{made([input, target])}"
+        )
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
-    target = target if ids.dtype is dtypes.int64 else target.long()
+    given, target = target, target if ids.dtype is dtypes.int64 else target.long()
     ids, classes = target.array, shape[min(1, len(shape) - 1)]
     outside = ids.view(np.uint64) >= classes  # as a number without a sign, a negative one is large
     if np.count_nonzero(outside) and (wrong := ids[outside & (ids != ignore_index)]).size:
         raise IndexError(f"{who}: target {wrong[0]} is outside 0 … {classes - 1}; fix it, or name it as "
-                         f"ignore_index")  # fmt: skip
+                         f"ignore_index{made([given])}")  # fmt: skip
     if len(shape) == 2:
         return input, target
     rows = input if input.ndim < 3 else input.permute(0, *range(2, input.ndim), 1)  # (N, C, d…) → (N, d…, C)
@@ -221,7 +224,7 @@ def binary_cross_entropy(
 def _weighted(who: str, losses: Tensor, input: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     if weight is not None:
         check_fixed(who, "weight", weight)
-        check_broadcast(who, "weight", weight.shape, "the input", input.shape)
+        check_broadcast(who, "weight", weight, "the input", input.shape)
         losses = losses * weight.to(losses.dtype)
     return _reduce(who, losses, reduction)
 
@@ -247,7 +250,7 @@ def binary_cross_entropy_with_logits(
     softplus = neg_log_sigmoid(input)
     if pos_weight is not None:
         check_fixed(who, "pos_weight", pos_weight)
-        check_broadcast(who, "pos_weight", pos_weight.shape, "the input", input.shape)
+        check_broadcast(who, "pos_weight", pos_weight, "the input", input.shape)
         softplus = (1.0 + (pos_weight.to(input.dtype) - 1.0) * target) * softplus
     return _weighted(who, (1.0 - target) * input + softplus, input, weight, reduction)
 
