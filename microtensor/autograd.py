@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from importlib import import_module
 from sys import getrefcount
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy import ndarray
@@ -14,12 +13,11 @@ from numpy import ndarray
 from microtensor import engine
 from microtensor.anomaly import detect_anomaly, set_detect_anomaly
 from microtensor.missing import MissingNameError
-from microtensor.place import clock, last_walk, line_of, mark_changed, warn
+from microtensor.place import clock, last_walk, last_zeroed, mark_changed
+from microtensor.refusals import warn_of_sums
 from microtensor.walk import walk
 
 __all__ = ["backward", "detect_anomaly", "grad", "set_detect_anomaly"]
-
-_told: WeakValueDictionary[int, Any] = WeakValueDictionary()  # leaves of whose sums a warning has told, by id
 
 
 def backward(
@@ -47,14 +45,9 @@ def backward(
     walked: list[Any] = [last_walk[1]]
     grown = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours, walked)]
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
-    if grown and (stale := [leaf for leaf in grown if id(leaf) not in _told]):
-        _told.update({id(leaf): leaf for leaf in stale})
-        _, place, who, _ = stale[0].version
-        cures = ["optimizer.zero_grad() (model.zero_grad() reaches its own alone)", "p.grad = None for each"]
-        cures.sort(reverse=not who.endswith(".step"))
-        warn(f"backward: .grad adds up the gradients of three steps, in {len(stale)} of {len(leaves)} "
-             f"leaves, the first of shape {stale[0].shape}; set it to zero once a step, right after {who} "
-             f"at {line_of(place)}: {', or '.join(cures)}")  # fmt: skip
+    zeroed, last_zeroed[0] = last_zeroed[0], None
+    if grown:
+        warn_of_sums(grown, len(leaves), zeroed)
 
 
 def grad(

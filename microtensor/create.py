@@ -21,7 +21,7 @@ from microtensor.methods.arguments import (
 )
 from microtensor.methods.calling import by_its_name
 from microtensor.misfit import broadcast
-from microtensor.place import caller
+from microtensor.place import noted
 from microtensor.random import Generator, default_generator
 from microtensor.tensor import Tensor, as_tensor
 
@@ -38,8 +38,7 @@ def _leaf(who: str, array: Any, dtype: Any, requires_grad: bool, device: Any) ->
     check_device(who, device)
     array = np.asarray(array)
     dtype = dtypes.checked(who, array.dtype if dtype is None else dtype)
-    t: Tensor = engine.make(dtypes.cast(array, dtype), None, None)
-    t.made = caller(2), who, None
+    t: Tensor = noted(engine.make(dtypes.cast(array, dtype), None, None), who)
     if requires_grad and not dtypes.floating(dtype):
         raise RuntimeError(f"{who}: {dtype} cannot have a gradient; choose a floating dtype")
     return t.requires_grad_() if requires_grad else t

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from sys import _getframe as getframe
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 from weakref import ref as weak
 
@@ -23,7 +24,7 @@ from microtensor.dtypes import float32, float64
 from microtensor.hooks import Hooks, hand_over
 from microtensor.misfit import broadcast, made
 from microtensor.mode import mode
-from microtensor.place import Place, caller, clock, line_of, users
+from microtensor.place import Place, caller, clock, line_of, noted, users
 
 __all__ = ["Array", "Entry", "Op", "above", "adopt", "below", "bind", "clock", "op", "record", "refresh",
            "registry"]  # fmt: skip
@@ -205,11 +206,10 @@ class Op:
         base = args[0] if self.view and memory.shares(y, arrays[0]) else None
         if not needed or y.dtype.kind != "f":
             result = make(y, None, base)
-            if mixed or y.dtype.kind != "f" or y.dtype is not dtype:  # inference makes many floats of floats
-                result.made = caller(2), self.name, nodes[0] if type(nodes[0]) is weak else None
-            return result
+            many = base is None and not mixed and y.dtype is dtype in (float32, float64)  # in inference
+            return result if many else noted(result, self.name, nodes[0])
         if self.keeps_inputs:
-            args = [a if isinstance(a, Tensor) else _Number for a in args]  # type: ignore[assignment]
+            args = [a if isinstance(a, Tensor) else NUMBER for a in args]  # type: ignore[assignment]
         saved = self.take(y, arrays, residuals) if self.plan else ()
         result = record(self, params, nodes, y, saved, self.versions(None, args, None), 3)
         if base is not None:
@@ -355,10 +355,7 @@ class Entry:
         return line_of(self.place)
 
 
-class _Number:
-    """Stands for an input that is no tensor: it never changes."""
-
-    version = (0,)
+NUMBER = SimpleNamespace(version=(0,))  # stands for an input that is no tensor: it never changes
 
 
 def record(op: Op, params: dict[str, Any], inputs: Any, y: Array, saved: Any, checks: Any, ours: int) -> Any:
@@ -384,13 +381,12 @@ def node_of(tensor: Any) -> Any:
 
 def below(nodes: Iterable[Any], oldest: int) -> set[Entry]:
     """The entries among the nodes, and those below them that are no older than an index."""
-    seen = {node for node in nodes if isinstance(node, Entry)}
-    stack = list(seen)
+    seen, stack = set[Entry](), list(nodes)
     while stack:
-        for node in stack.pop().inputs:
-            if isinstance(node, Entry) and node not in seen and node.index >= oldest:
-                seen.add(node)
-                stack.append(node)
+        node = stack.pop()
+        if isinstance(node, Entry) and node not in seen and node.index >= oldest:
+            seen.add(node)
+            stack.extend(node.inputs)
     return seen
 
 

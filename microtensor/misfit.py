@@ -52,13 +52,13 @@ def _origin(x: Any) -> str:
     """
     here, ways = line_of(caller()), dict[str, str]()
     while x is not None and len(ways) < 3:
-        if entry := x if hasattr(x, "op") else x.grad_fn:
-            place, who, source = entry.place, entry.op.name, entry.inputs[0] if entry.op.view else None
+        if entry := getattr(x, "grad_fn", x):
+            place, who, x = entry.place, entry.op.name, entry.inputs[0] if entry.op.view else None
         else:
-            place, who, source = getattr(x, "made", (None, "", x.base and x.base[0]))
+            place, who, x = getattr(x, "made", (None, "", x.base and x.base[0]))
         if place and (line := line_of(place)) != here:
             ways.setdefault(line, line_of(place, who))
-        x = source() if isinstance(source, ref) else source
+        x = x() if isinstance(x, ref) else x
     return ", of ".join(ways.values())
 
 

@@ -19,9 +19,9 @@ __all__ = ["operator"]
 
 def operator(op: Op, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """A method for two tensors of one floating dtype that are no views; `otherwise` does all else."""
-    if op.keeps_output or op.residuals or op.view or op.vjp_function is None:
+    if op.keeps_output or op.residuals or op.view or (op.differentiable and op.vjp_function is None):
         return otherwise
-    forward, take, versions = op.forward, op.take, op.versions
+    forward, take, versions, recorded = op.forward, op.take, op.versions, op.differentiable
     keeps_nothing, keeps_all, no_params = not op.plan, op.keeps_all, op.defaults
 
     def method(self: Any, other: Any) -> Any:
@@ -38,7 +38,7 @@ def operator(op: Op, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any
             return otherwise(self, other)
         z = z if type(z) is ndarray else np.asarray(z)
         left, right = self._requires_grad, other._requires_grad
-        if not (left or right) or not now["grad"]:
+        if not (left or right) or not recorded or not now["grad"]:
             return engine.make(z, None, None)
         a = (self.grad_fn or self) if left else weak(self)
         b = (other.grad_fn or other) if right else weak(other)

@@ -9,12 +9,15 @@ import sys
 import warnings
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
+from weakref import ref
 
-__all__ = ["Place", "caller", "clock", "last_change", "last_walk", "line_of", "mark_changed", "users", "warn"]
+__all__ = ["Place", "caller", "clock", "last_change", "last_walk", "last_zeroed", "line_of",
+           "mark_changed", "noted", "users", "warn"]  # fmt: skip
 
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 clock = itertools.count()  # numbers all that happens, in its order
 last_change = [-1]  # when anything was last changed in place: what was made later is as it was
+last_zeroed: list[Place | None] = [None]  # where zero_grad() was last called since the last backward
 last_walk: list[Any] = [-1, None, -1]  # when the last backward ended, where called, its newest root
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -35,6 +38,12 @@ def caller(ours: int = 1) -> Place | None:
             return code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def noted(result: Any, who: str, source: Any = None) -> Any:
+    """The tensor with a note of who made it, where, and weakly of what: no entry of the tape tells it."""
+    result.made = caller(3), who, source if type(source) is ref else None
+    return result
 
 
 def line_of(place: Place | None, name: str = "") -> str:

@@ -1,17 +1,21 @@
-"""Where the walk cannot go on: what it needs was freed or has changed. Which advice helps, the tape shows."""
+"""Where the walk cannot go on: what it needs was freed or has changed. Which advice helps, the tape shows.
+
+And what it is to warn of: sums of several steps' gradients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from microtensor import engine
 from microtensor.engine import Entry, above, below
-from microtensor.place import caller, last_change, last_walk, line_of
+from microtensor.place import Place, caller, last_change, last_walk, line_of, warn
 
-__all__ = ["check"]
+__all__ = ["check", "warn_of_sums"]
 
 ONCE, DETACH = "call it once, on the sum of losses", "detach() what one step hands to the next"
 AGAIN, ANEW = "run the forward again before each", "make {} anew before each, inside of the loop"
@@ -66,6 +70,23 @@ def check(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
             change = f"by {line_of(place, who)} (version {count}, recorded at {then})"
             needed = f"{_made(entry)} needs {_checked(entry)[i]}, which was changed in place {change}"
             raise RuntimeError(f"backward: {needed}; {', or '.join(_instead(roots, entry, version))}")
+
+
+_told: WeakValueDictionary[int, Any] = WeakValueDictionary()  # leaves of whose sums a warning has told, by id
+
+
+def warn_of_sums(grown: Sequence[Any], leaves: int, zeroed: Place | None) -> None:
+    """Warns once of leaves, of so many, whose gradients are sums of steps; zeroed: where others were."""
+    stale = [leaf for leaf in grown if id(leaf) not in _told]
+    _told.update({id(leaf): leaf for leaf in stale})
+    if stale:
+        _, place, who, _ = stale[0].version
+        last = f"; the one at {line_of(zeroed)} has not reached these" if zeroed else ""
+        cures = [f"optimizer.zero_grad() (model.zero_grad() reaches its own alone{last})"]
+        cures.insert(who.endswith(".step"), "p.grad = None for each")
+        warn(f"backward: .grad adds up the gradients of three steps, in {len(stale)} of {leaves} leaves, the "
+             f"first of shape {stale[0].shape}; set it to zero once a step, right after {who} at "
+             f"{line_of(place)}: {', or '.join(cures)}")  # fmt: skip
 
 
 def _made(entry: Entry) -> str:

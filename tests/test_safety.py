@@ -20,7 +20,7 @@ import pytest
 
 import microtensor as mt
 import microtensor.nn.functional as F
-from microtensor import engine, nn
+from microtensor import engine, nn, optim
 from microtensor.mode import mode
 from models import scaled_dot_product_attention
 
@@ -1600,3 +1600,42 @@ def test_grad_takes_the_arguments_that_programs_for_pytorch_pass():
     ):
         with pytest.raises(ValueError, match=r"^grad: there is no is_grads_batched.*; call grad\(\) once"):
             mt.autograd.grad(y, x, retain_graph=True, **odd)
+
+
+def test_a_forgotten_zero_grad_is_told_with_the_line_of_one_that_did_not_reach_it():
+    layer, own = nn.Linear(2, 2), mt.ones(2, requires_grad=True)
+    optimizer = optim.SGD([*layer.parameters(), own], lr=0.1)
+
+    def three_steps():
+        for _ in range(3):
+            layer.zero_grad()
+            (layer(mt.ones(1, 2)) * own).sum().backward()
+            optimizer.step()
+
+    line = three_steps.__code__.co_firstlineno + 2
+    last = rf"the one at .*py:{line} has not reached these"
+    said = rf"in 1 of 3 leaves.*\(model\.zero_grad\(\) reaches its own alone; {last}\)"
+    with pytest.warns(UserWarning, match=said):
+        three_steps()
+
+
+def test_a_zero_grad_before_the_last_backward_is_not_named_in_a_warning():
+    layer, w = nn.Linear(2, 2), mt.ones(2, requires_grad=True)
+    layer.zero_grad()
+    layer(mt.ones(2)).sum().backward()
+
+    def three_steps():
+        for _ in range(3):
+            w.sum().backward()
+            with mt.no_grad():
+                w.sub_(w.grad)
+
+    with pytest.warns(UserWarning, match=r"reaches its own alone\)$"):
+        three_steps()
+
+
+def test_zero_grad_to_zero_is_so_of_a_nan_too():
+    layer = nn.Linear(2, 2)
+    (layer(mt.ones(1, 2)) * math.nan).sum().backward()
+    layer.zero_grad(set_to_none=False)
+    assert not layer.weight.grad.array.any()

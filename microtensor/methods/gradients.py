@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from microtensor import engine
 from microtensor.hooks import Hooks, RemovableHandle
-from microtensor.place import warn
+from microtensor.place import caller, last_zeroed, warn
 
 if TYPE_CHECKING:
     from microtensor.tensor import Tensor
+
+
+def forget_gradients(tensors: Iterable[Any], set_to_none: bool) -> None:
+    """zero_grad of modules and optimisers."""
+    last_zeroed[0] = caller()
+    for x in tensors:
+        zeros = not set_to_none and x.grad is not None  # a new array: the old gradient may be shared
+        x.grad = engine.make(np.zeros_like(x.grad.array), None, None) if zeros else None
 
 
 class Gradients:

@@ -133,9 +133,8 @@ def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> t
         elif ids.ndim == 1 and len(shape) == 2:  # which of both is wrong is not known
             cure = f"this target takes an input of {ids.size} rows, one a target, each of all classes, as "
             cure += f"logits.reshape(-1, classes) makes them; this input takes a target {want}"
-        raise ValueError(
-            f"{who}: input {input.shape} and target {target.shape} do not fit; {cure}{made([input, target])}"
-        )
+        cure += made([input, target])
+        raise ValueError(f"{who}: input {input.shape} and target {target.shape} do not fit; {cure}")
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{who}: the target is {target.dtype}; give class numbers as an integer tensor")
     given, target = target, target if ids.dtype is dtypes.int64 else target.long()

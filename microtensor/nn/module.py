@@ -13,6 +13,7 @@ import numpy as np
 
 from microtensor import dtypes, engine
 from microtensor.hooks import RemovableHandle
+from microtensor.methods.gradients import forget_gradients
 from microtensor.mode import no_grad
 from microtensor.tensor import Tensor, as_tensor
 
@@ -289,9 +290,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters (or set them to zero)."""
-        for parameter in self.parameters():
-            kept = None if set_to_none else parameter.grad
-            parameter.grad = None if kept is None else kept.detach() * 0
+        forget_gradients(self.parameters(), set_to_none)
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
         """Train all parameters below, or freeze them."""

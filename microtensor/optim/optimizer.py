@@ -17,6 +17,7 @@ import numpy as np
 from microtensor import engine
 from microtensor.engine import Array
 from microtensor.methods.arguments import as_number
+from microtensor.methods.gradients import forget_gradients
 from microtensor.mode import enable_grad, no_grad
 from microtensor.place import last_walk, line_of, mark_changed, warn
 from microtensor.tensor import Tensor
@@ -122,11 +123,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero."""
-        for p in self._params():
-            if set_to_none or p.grad is None:
-                p.grad = None
-            else:  # a new array: the old gradient may be shared
-                p.grad = engine.make(np.zeros_like(p.grad.array), None, None)
+        forget_gradients(self._params(), set_to_none)
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
