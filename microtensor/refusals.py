@@ -45,11 +45,11 @@ def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
     handed = [(e, old) for e, old in pairs if old.index < last_walk[0] < e.index]  # what a step handed on
     if [(e.op.name, e.shape) for e, _ in handed] == [("add", ())]:  # total = total + loss
         return f"call it on the new loss alone, not on the sum at {handed[0][0].line}; add up loss.item()"
-    old = max((n for _, n in handed), key=lambda e: e.index, default=freed)
+    by, old = max(handed, key=lambda pair: (pair[1].index, -pair[0].index), default=(freed, freed))
     it, since = f"the result of {line_of(old.place, old.op.name)}", {e for e in new if e.index > last_walk[0]}
     cures = [ONCE, DETACH, AGAIN] if new else [AGAIN, ONCE, DETACH]
     if (freed.place, freed.shape) in {(e.place, e.shape) for e in since} and used >= new - since:
-        cures = [f"between the steps, {DETACH}: {it}", ONCE]
+        cures = [f"between the steps, {DETACH}: {it}, where {line_of(by.place, by.op.name)} takes it", ONCE]
     elif new and (changed or place == caller()):
         cures = [ANEW.format(it), ONCE, CUT] if place == caller() else [APART, ONCE, DETACH]
     return "; or ".join(cures) + ("" if changed else KEEP)

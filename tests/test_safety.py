@@ -968,7 +968,8 @@ def _outside(net, losses):
 
 
 HANDED, ONCE = (
-    r"between the steps, detach\(\) what one step hands to the next: the result of \w+(?: \(.+\))? at .*:\d+",
+    r"between the steps, detach\(\) what one step hands to the next: the result of \w+(?: \(.+\))? at "
+    r".*:\d+, where \w+(?: \(.+\))? at .*:\d+ takes it",
     "call it once, on the sum of losses",
 )
 ANEW = r"make the result of \w+(?: \(.+\))? at .*:\d+ anew before each, inside of the loop"
@@ -1005,6 +1006,22 @@ def test_the_first_cure_of_what_was_freed_is_that_of_the_program(losses, one_lin
     said += r"[a-z]$" if step and not one_line else "; or, where nothing .* retain_graph"
     with pytest.raises(RuntimeError, match=said):
         [loss.backward() for loss in made]
+
+
+def test_what_is_handed_to_the_next_step_is_told_with_the_line_that_takes_it():
+    net = nn.Linear(3, 3)
+
+    def two_steps(value=None):
+        for _ in range(2):
+            loss = net(mt.ones(2, 3)).square().mean()
+            value = loss if value is None else 0.9 * value + 0.1 * loss
+            (loss / value).backward()
+            mt.zeros(1).zero_()
+
+    line = two_steps.__code__.co_firstlineno + 2
+    said = rf"the result of mean at .*:{line}, where mul \(0\.9 \* value\) at .*:{line + 1} takes it"
+    with pytest.raises(RuntimeError, match=said):
+        two_steps()
 
 
 @pytest.mark.parametrize("by", ["grad", "backward"])
