@@ -206,8 +206,8 @@ class Op:
         base = args[0] if self.view and memory.shares(y, arrays[0]) else None
         if not needed or y.dtype.kind != "f":
             result = make(y, None, base)
-            many = base is None and not mixed and y.dtype is dtype in (float32, float64)  # in inference
-            return result if many else noted(result, self.name, nodes[0])
+            many = y.dtype is dtype in (float32, float64) and not mixed and (base is None or not now["grad"])
+            return result if many else noted(result, self.name, nodes[0])  # inference makes many
         if self.keeps_inputs:
             args = [a if isinstance(a, Tensor) else NUMBER for a in args]  # type: ignore[assignment]
         saved = self.take(y, arrays, residuals) if self.plan else ()

@@ -29,6 +29,9 @@ def check_fixed(who: str, name: str, x: Any) -> None:
         raise RuntimeError(f"{who}: no gradient goes to {name}, which requires one; give {name}.detach()")
 
 
+TRUE = "True = may attend, so mask != 0 if its zeros forbid, mask == 0 if they allow"
+
+
 def check_mask(who: str, mask: Any) -> None:
     """An attention mask is boolean (True = may attend), or floating and added to the scores.
 
@@ -41,9 +44,8 @@ def check_mask(who: str, mask: Any) -> None:
     check_tensors(who, mask=mask)
     if mask.dtype == np.bool_:
         return
-    cure = how_boolean(mask, "True = may attend, so mask != 0 if its zeros forbid, mask == 0 if they allow")
     if mask.dtype.kind != "f":
-        raise TypeError(f"{who}: the mask is {mask.dtype}; {cure}")
+        raise TypeError(f"{who}: the mask is {mask.dtype}; {how_boolean(mask, TRUE)}")
     lowest = mask.array.min(initial=math.inf)
     if math.isnan(lowest):
         raise ValueError(f"{who}: the mask of shape {mask.shape} holds NaN, which (1 - mask) * -inf makes of "
@@ -51,7 +53,7 @@ def check_mask(who: str, mask: Any) -> None:
                          f"~allowed, -math.inf){made([mask])}")  # fmt: skip
     if lowest >= 0 and not mask.requires_grad and mask.array.any() and np.isin(mask.array, (0, 1, 2)).all():
         raise ValueError(f"{who}: a {mask.dtype} mask of zeros and ones, or a sum of such, is added to the "
-                         f"scores and hides nothing; {cure}")  # fmt: skip
+                         f"scores and hides nothing; {how_boolean(mask, TRUE)}")  # fmt: skip
 
 
 def refuse_integers(who: str, x: Tensor) -> None:
