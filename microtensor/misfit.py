@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import combinations, count, islice
 from typing import Any, TypeAlias
-from weakref import ref
 
 import numpy as np
 
@@ -55,10 +54,11 @@ def _origin(x: Any) -> str:
         if entry := getattr(x, "grad_fn", x):
             place, who, x = entry.place, entry.op.name, entry.inputs[0] if entry.op.view else None
         else:
-            place, who, x = getattr(x, "made", (None, "", x.base and x.base[0]))
+            place, who, source = getattr(x, "made", (None, "", None))
+            alive = source and source()
+            x = x.base[0] if alive is None and x.base else alive
         if place and (line := line_of(place)) != here:
             ways.setdefault(line, line_of(place, who))
-        x = x() if isinstance(x, ref) else x
     return ", of ".join(ways.values())
 
 
