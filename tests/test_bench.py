@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -138,3 +139,9 @@ assert len(set(names)) == len(names) == {n}, names
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_figures_say_for_what_machine_they_hold(bench):
+    machine = bench.machine()
+    assert (machine["cores"], machine["numpy"]) == (os.cpu_count(), np.__version__)
+    assert machine["processor"] not in ("", platform.machine())  # its make, not x86_64

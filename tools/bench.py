@@ -3,9 +3,9 @@
 Without a name every row is measured but the main job (`dates`, or --all). Every rival runs in a process of
 its own, because thread pools in one process fight for the cores. The rounds take turns, so that a noisy
 minute hits everybody; the least time tells what the code can do, the median what it did. A ratio is our time
-(or memory) over the better rival's; "noise" is how far that rival's rounds lay from its best one: a ratio
-within it says nothing. NumPy's BLAS starts with OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE removed, which can
-make it slower.
+(or memory) over the better rival's, NO that it is above the row's target; "noise" is how far that rival's
+rounds lay from its best one: a ratio within it says nothing. NumPy's BLAS starts with OPENBLAS_CORETYPE and
+OPENBLAS_L2_SIZE removed, which can make it slower.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import llvmlite.binding as llvm
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -277,7 +280,21 @@ def run(names: list[str], everything: bool, quick: bool, threads: int, rounds: i
         lines += found
     for n, peak in sorted(peaks.items()):
         print(f"peak: the best product of two large squares on {n} threads, {peak:.0f} GFLOP/s")
+    print(f"machine: {', '.join(f'{name} {value}' for name, value in machine().items())}")
     return {"lines": lines, "cases": details, "peaks": peaks}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures hold for: the processor by LLVM's name, its widest vectors, cores and versions."""
+    has = llvm.get_host_cpu_features()
+    vectors = next((name for name in ("avx512f", "avx2", "neon") if has.get(name)), "no wide vectors")
+    packages = [name for name in ("numpy", "numba", "torch") if find_spec(name) is not None]
+    return {
+        "processor": llvm.get_host_cpu_name(),
+        "with": vectors,
+        "cores": os.cpu_count(),
+        "Python": platform.python_version(),
+    } | {name: metadata.version(name) for name in packages}
 
 
 def check_file(parser: argparse.ArgumentParser, path: Path) -> None:
@@ -313,8 +330,7 @@ def main() -> None:
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     result = run(options.rows, options.all, options.quick, options.threads, rounds)
     if options.json:
-        machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-        result |= {"threads": options.threads, "rounds": rounds, "machine": machine}
+        result |= {"threads": options.threads, "rounds": rounds, "machine": machine()}
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
