@@ -174,6 +174,19 @@ def test_a_single_map_has_its_title_alone_and_it_fits() -> None:
     assert float(root.get("width") or 0) >= 12 + 7.35 * len(title)  # of bold letters 13 pixels high
 
 
+def test_titles_stand_in_the_middle_of_what_they_name() -> None:
+    """The title of the picture, and the name of each map, which may be wider than the map."""
+    for n in (1, 3, 60):
+        root = ET.fromstring(viz.attention(mt.ones(2, 60, n) / n, [""] * 60, [""] * n, title="toy").svg())
+        of_all, *names = (e for e in root.iter(f"{SVG}text") if e.text == "toy" or "head" in (e.text or ""))
+        frames = [e for e in root.iter(f"{SVG}rect") if e.get("height") == f"{7 * 60}" and e.get("stroke")]
+        middles = [float(f.get("x") or 0) + float(f.get("width") or 0) / 2 for f in frames]
+        assert [float(e.get("x") or 0) for e in names] == middles
+        assert float(of_all.get("x") or 0) == float(root.get("width") or 0) / 2
+        assert {e.get("text-anchor") for e in (of_all, *names)} == {"middle"}
+        assert min(middles) >= 45  # half the width of a name
+
+
 def test_themes() -> None:
     auto, light, dark = (viz.attention(mt.eye(3), theme=t).svg() for t in ("auto", "light", "dark"))
     assert "prefers-color-scheme: dark" in auto

@@ -193,7 +193,7 @@ class _Writer:
         tenths = math.ceil(10 * max(float(A.max()) for A in drawn.maps) - 1e-6)
         self.top = min(1.0, max(1, tenths) / 10)  # the weight that is darkest
         self.wide, self.high = self.cell * S, self.cell * T
-        self.left = GAP + 8 + self._width(drawn.queries)  # of the first map
+        self.left = max(NAME / 2, GAP + 8 + self._width(drawn.queries))  # of the first map
         self.below = 34 + self._width(drawn.keys)  # a map: its keys, and what they are
         heads, self.apart = max(map(len, drawn.maps)), max(self.wide, NAME) + GAP
         rows = math.ceil(heads / max(1, (PAGE * self.letters - self.left) // self.apart))
@@ -209,7 +209,7 @@ class _Writer:
         size = {"width": f"{width:g}", "height": f"{height:g}", "viewBox": f"0 0 {width:g} {height:g}"}
         self.root = ET.Element(f"{{{svg.SVG}}}svg", {"font-family": style.FONT, **size})
         self._add("rect", width="100%", height="100%", fill=self.colours.paper)
-        self._text(12, 22, drawn.title, size=13, weight="bold")
+        self._text(width / 2, 22, drawn.title, size=13, weight="bold", anchor="middle")
         for row, line in enumerate(lines):
             self._row(*line, 36 + row * high + GAP)
         self._scale(self.left, height - 24)
@@ -252,7 +252,7 @@ class _Writer:
 
     def _map(self, weights: npt.NDArray[Any], x: float, y: float, name: str) -> None:
         """A frame, and a cell for every weight that can be seen; each says what it is under the pointer."""
-        self._text(x, y - 6, name, second=True)
+        self._text(x + self.wide / 2, y - 6, name, anchor="middle", second=True)
         group = self._add("g", **{"class": "map"})
         for t, s in np.argwhere(weights >= FAINTEST).tolist():
             place, share = (x + s * self.cell, y + t * self.cell), min(1.0, weights[t, s] / self.top)
