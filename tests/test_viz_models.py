@@ -525,6 +525,8 @@ def test_norms_of_layers_that_are_alike_are_a_range() -> None:
     low, high = two_digits(min(norms[:3])), two_digits(max(norms[:3]))
     assert f"‖∂‖ {low} … {high}" in next(line for line in dot.split("\n") if "node-W_Q+b_Q" in line)
     assert f"‖∂‖ {two_digits(norms[3])}" in next(line for line in dot.split("\n") if 'id="node-X"' in line)
+    assert "…: from least to greatest of layers drawn as one" in dot  # the legend says so, where there is one
+    assert "from least to greatest" not in viz.draw(encoder.layers[0], x, grads=g).dot
 
 
 def test_both_stacks_of_a_transformer_are_drawn_once_each() -> None:

@@ -129,8 +129,7 @@ class _Columns:
         symbol = painter.names.of(node) or "y"
         id = painter.unique(f"grad-{symbols.safe(painter.names.stable(node))}")
         lines, said = [symbols.html(f"d{symbol}")], f"gradient of {symbol}"
-        box = Box(name, id, "grad", "grad", "grad", lines, small, said)
-        box.gradient = painter.norm(node)
+        box = Box(name, id, "grad", "input", "grad", lines, small, said, gradient=painter.norm(node))
         painter.add(box, self.backward)
         return box
 

@@ -255,16 +255,14 @@ class _Writer:
         self._text(x + self.wide / 2, y - 6, name, anchor="middle", second=True)
         group = self._add("g", **{"class": "map"})
         for t, s in np.argwhere(weights >= FAINTEST).tolist():
-            place, share = (x + s * self.cell, y + t * self.cell), min(1.0, weights[t, s] / self.top)
-            cell = self._cell(*place, self.cell, self.cell, f"{share:.2f}", group)
+            place = {"x": x + s * self.cell, "y": y + t * self.cell, "width": self.cell, "height": self.cell}
+            cell = self._cell(f"{min(1.0, weights[t, s] / self.top):.2f}", group, **place)
             self._add("title", cell).text = self._said(t, s, weights)
         self._add("rect", x=x, y=y, width=self.wide, height=self.high, fill="none", stroke=self.colours.rule)
 
-    def _cell(
-        self, x: float, y: float, wide: float, high: float, share: str, parent: Any = None
-    ) -> ET.Element:
+    def _cell(self, share: str, parent: Any = None, **place: float) -> ET.Element:
         look = {"fill": self.colours.kinds["S"].stroke, "fill_opacity": share}
-        return self._add("rect", parent, x=x, y=y, width=wide, height=high, **look)
+        return self._add("rect", parent, **place, **look)
 
     def _said(self, t: int, s: int, weights: npt.NDArray[Any]) -> str:
         key = f"{self.drawn.keys[s]}: {weights[t, s]:.2f}" if weights[t, s] else "nothing, it is fully masked"
@@ -277,7 +275,8 @@ class _Writer:
     def _scale(self, x: float, y: float) -> None:
         """What a colour means, from 0 to the greatest weight, rounded up to a tenth, in ten steps."""
         for i in range(10):
-            self._cell(x + 14 + i * SCALE / 10, y, SCALE / 10, 10, f"{(i + 0.5) / 10:g}")
+            place = {"x": x + 14 + i * SCALE / 10, "y": y, "width": SCALE / 10, "height": 10}
+            self._cell(f"{(i + 0.5) / 10:g}", **place)
         self._add("rect", x=x + 14, y=y, width=SCALE, height=10, fill="none", stroke=self.colours.rule)
         self._text(x, y + 9, "0")
         self._text(x + 20 + SCALE, y + 9, f"{self.top:g}  attention weight")

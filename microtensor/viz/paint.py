@@ -31,6 +31,9 @@ from microtensor.viz.trace import Graph, Node, grouped
 
 __all__ = ["Options", "Painter"]
 
+# What norms may hold beside numbers, and what it means.
+NORMS = {"= 0 !": "no gradient but rounding", "…": "from least to greatest of layers drawn as one"}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -365,7 +368,7 @@ class Painter:
         words = [*self.names.words(drawn), *[in_node] * self.options.cost]
         if self.flow is not None:
             start = f"backward begins with the gradient of {self.output.lines[0]}: {self.flow.start}"
-            words = [start, *(["= 0 !: no gradient but rounding"] if self._zeros() else []), *words]
+            words = [start, *self._norms(), *words]
         return [
             self._caption(drawn),
             *found,
@@ -373,10 +376,11 @@ class Painter:
             *([CAPTION + "".join(word for look, word in meant if look in cells)] if cells else unseen),
         ]
 
-    def _zeros(self) -> bool:
-        """Is "= 0 !" written anywhere?"""
+    def _norms(self) -> list[str]:
+        """What norms have beside numbers."""
         each: list[Any] = [*self.order, *self.arrows, *(cell for box in self.order for cell in box.cells)]
-        return any("= 0 !" in x.gradient for x in each) or any(box.marked for box in self.order)
+        written = " ".join([x.gradient for x in each] + ["= 0 !" for box in self.order if box.marked])
+        return [f"{mark}: {said}" for mark, said in NORMS.items() if mark in written]
 
     def _caption(self, drawn: set[str]) -> str:
         ops = sum(n.op is not None for n in self.graph.nodes)

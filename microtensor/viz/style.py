@@ -88,7 +88,6 @@ SHAPES = {
     "const": 'shape=note, style="dashed,filled"',
     "op": 'shape=box, style="rounded,filled"',
     "vjp": 'shape=box, style="rounded,filled,dashed", margin="0.1,0.08"',
-    "grad": 'shape=box, style="rounded,filled", penwidth=1.8',
     "plain": "shape=plaintext",
     "view": 'shape=box, style="rounded,filled,dashed"',
 }
