@@ -48,7 +48,7 @@ def through_own_tail(graph: Any) -> list[str]:
     """Arrows that have left the box in which they begin, and run through it again."""
     found = []
     for edge in _arrows(graph):
-        x, y, wide, high = _box(graph["objects"][edge["tail"]])
+        x, y, wide, high = box_of(graph["objects"][edge["tail"]])
         inside = (np.abs(_points(edge) - (x, y)) < (wide + 0.5, high + 0.5)).all(1)
         inside = inside[:: 1 if inside[0] or not inside[-1] else -1]
         if inside[np.argmin(inside) :].any():
@@ -94,7 +94,7 @@ def in_corners(graph: Any) -> list[str]:
     """Texts that touch the rounded corner of their box: of 12 points in Graphviz, or a third of a side."""
     found = []
     for node in (o for o in graph["objects"] if "pos" in o and "rounded" in o.get("style", "")):
-        x, y, wide, high = _box(node)
+        x, y, wide, high = box_of(node)
         radius = min(12.0, 2 * min(wide, high) / 3)
         for text, rect in texts(node):
             sides = max(x - rect.left, rect.right - x), max(y - rect.bottom, rect.top - y)
@@ -112,7 +112,7 @@ def _frames(graph: Any) -> Iterator[Any]:
     return (o for o in graph["objects"] if o["name"].startswith("cluster_"))
 
 
-def _box(node: Any) -> tuple[float, ...]:
+def box_of(node: Any) -> tuple[float, ...]:
     """Its middle, and half its sides."""
     return *map(float, node["pos"].split(",")), 36 * float(node["width"]), 36 * float(node["height"])
 

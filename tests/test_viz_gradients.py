@@ -71,7 +71,7 @@ def test_an_edge_says_what_it_contributes(layer: MultiHeadAttention, x: mt.Tenso
     shares = mt.autograd.grad(layer(*inputs), inputs, g)
     dot = viz.draw(layer, x, grads=g).dot
     for lane, share in zip("QKV", shares, strict=True):
-        (edge,) = (line for line in edges(dot, "fwd bwd") if re.search(rf"t\d+ -> lin{lane} ", line))
+        (edge,) = (line for line in edges(dot, "fwd bwd") if re.search(rf"t\d+:[wse] -> lin{lane} ", line))
         assert f"> {norm(share)}<" in edge
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import re
 from typing import Any
 
 import pytest
 from check_layout import problems
-from crossings import on_frames, shafts, struck_labels, through_own_tail, together, touching_scripts
+from crossings import box_of, on_frames, shafts, struck_labels, through_own_tail, together, touching_scripts
 from drawings import VIEWS, cases, drawing, faults, rare
 
 import microtensor as mt
@@ -149,6 +150,25 @@ def test_the_arrow_of_the_values_goes_straight_through_the_frame(direction: str)
     for mask, dropout, grads, values in itertools.product((False, True), (0.0, 0.1), *[(False, True)] * 2):
         drawn = drawing(direction=direction, mask=mask, dropout=dropout, grads=grads, values=values)
         assert [fault for fault in on_frames(drawn.json) if "linV-av" in fault and "along" in fault] == []
+
+
+@pytest.mark.parametrize("direction", ["TB", "BT"])
+@pytest.mark.parametrize("level", ["equations", "tape"])
+def test_arrows_of_an_input_begin_in_the_middle_of_its_sides(level: str, direction: str) -> None:
+    """Each lane's at another one: its corners are round, and two arrows at one of them look like one."""
+    for bias, grads in itertools.product((False, True), repeat=2):
+        layout = drawing(level=level, direction=direction, bias=bias, grads=grads, mask=False).json
+        x, y, wide, high = box_of(next(o for o in layout["objects"] if o.get("id") == "node-X"))
+        below = (x, y - high if direction == "TB" else y + high)
+        for lane, middle in {"Q": (x - wide, y), "K": below, "V": (x + wide, y)}.items():
+            (edge,) = (e for e in layout["edges"] if e.get("id") == f"fwd-t0-lin{lane}")
+            places = [part.rsplit(",", 2) for part in edge["pos"].split() if part[0] != "e"]
+            assert math.dist(middle, [float(place) for place in places[0][-2:]]) < 2, (
+                edge["id"],
+                bias,
+                grads,
+            )
+        assert together(layout) == []
 
 
 def test_an_arrow_with_two_heads_has_a_shaft_between_them() -> None:

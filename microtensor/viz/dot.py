@@ -173,9 +173,8 @@ class _Writer:
             above, right = cluster.column != "tape", cluster.column == "tape" and self.reverse
         where = f"labelloc={'t' if above else 'b'}, labeljust={'r' if right else 'l'}"
         lines = in_lines(" ".join(lines), 24) if sideways and len(lines) > 2 else lines
-        label = "".join(f'{symbols.escape(symbols.clean(line))}<BR ALIGN="LEFT"/>' for line in lines)
-        label = label if len(lines) > 1 else symbols.escape(symbols.clean(lines[0]))
-        label = label if cluster.index is None else symbols.html(lines[0])
+        said = [symbols.html(t) if cluster.index else symbols.escape(symbols.clean(t)) for t in lines]
+        label = "".join(f'{line}<BR ALIGN="LEFT"/>' for line in said) if len(said) > 1 else said[0]
         look = f"style=rounded, fontsize={SMALL}"
         if not cluster.module:
             look = f'style="rounded,filled", fillcolor="{theme.cluster}", fontsize={CLUSTER}'
@@ -219,18 +218,21 @@ class _Writer:
         # of cells below each other but the last an arrow would cross their box: none of them says its cell
         cells = tail.shape == "cells" and (self.direction == "LR" or not tail.stacked)
         port = f":{arrow.port}:{PORT_SIDE[self.direction]}" if cells and arrow.port else ""
+        # of an input each lane's at another side: its corners are round, and two arrows would share one
+        sides, frame = {"Q": "w", "K": PORT_SIDE[self.direction], "V": "e"}, arrow.head.cluster
+        if self.direction != "LR" and tail.kind == "input" and (frame is None or frame.column):
+            port = f":{sides[arrow.head.lane]}" if arrow.head.lane in sides else ""
         parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
         parts += ["weight=10"] * (arrow in self.layout.heavy) + self.layout.extra.get(arrow, [])
-        if label := self._arrow_label(arrow):
-            parts.append(f"label=<{label}>")
-        parts.append(f"tooltip={symbols.quote(arrow.tooltip)}")
+        label = self._arrow_label(arrow)
+        parts += [f"label=<{label}>"] * bool(label) + [f"tooltip={symbols.quote(arrow.tooltip)}"]
         # of parameters of many heads an arrow to its letter would run along the border of a frame
         aimed = arrow.head_port and not (tail.kind == "param" and self.heads > 2)
         head = f"{arrow.head.name}:{arrow.head_port}:n" if aimed else arrow.head.name
         if (tail.lane, arrow.head.lane) == ("V", "O") and tail.cluster is not arrow.head.cluster:
             head += ":s" if self.direction == "LR" else ":e"  # straight through the frame's side
-        inside = arrow.head.cluster is not None and arrow.head.cluster.outer  # or it cuts the lane before
-        if inside and arrow.head.lane in ("Q", "K", "V") and not (cells or arrow.gradient):
+        if frame is not None and frame.outer and arrow.head.lane in sides and not (cells or arrow.gradient):
+            # or it cuts the lane before
             head += {"TB": ":n", "BT": ":s"}.get(self.direction, "")
         return f"  {tail.name}{port} -> {head} [{', '.join(parts)}];"
 
