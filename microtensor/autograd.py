@@ -168,7 +168,7 @@ def _root(who: str, y: Any, g: Any, create_graph: bool) -> tuple[Any, Any]:
                            f"({_made(y)}); make them equal")  # fmt: skip
     if create_graph:  # the walk runs on tensors; a gradient that is one stays on its own tape
         return engine.node_of(y), (engine.make(g, None, None) if isinstance(g, ndarray) else g).to(dtype)
-    return engine.node_of(y), array.astype(dtype, copy=False)
+    return engine.node_of(y), array if array.dtype is dtype else array.astype(dtype)
 
 
 def _accumulate(leaf: Any, g: Any, ours: bool, walked: list[Any]) -> bool:

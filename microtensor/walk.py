@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from heapq import heappop, heappush
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -90,8 +91,7 @@ class _Arrivals(dict[Any, Any]):
         def pop(heap: Any) -> tuple[int, Entry]:
             newest = heappop(heap)
             while due and due[-1][0] > newest[1].index:
-                leaf = due.pop()[1]
-                if leaf in self:
+                if (leaf := due.pop()[1]) in self:
                     self.settle([leaf], retained)
                     mode.complete(leaf, self.pop(leaf))
             return newest  # type: ignore[no-any-return]
@@ -116,11 +116,11 @@ def walk(
     if a list `retained` is given: it takes (tensor, gradient) where an inner tensor retains its gradient.
     """
     now, arrivals = mode.__dict__, _Arrivals(roots, wanted)  # one look into what is the thread's own
-    heap, add, take, ours, useful = arrivals.heap, arrivals.add, arrivals.pop, arrivals.ours, arrivals.useful
+    heap, add, take, waiting, ours = arrivals.heap, arrivals.add, arrivals.pop, arrivals.get, arrivals.ours
     by, newest, tensor, near = (who, caller(3)), -heap[0][0] if heap else -1, engine.Tensor, arrivals.near
     pop, watch = heappop if now["complete"] is None else arrivals.telling_pop(retained), now["watch"]
     gradients_of, recording, now["grad"] = now["vjp"] or _gradients_of, now["grad"], create_graph
-    loud = numpy_errors.set(ignore)
+    useful, loud = arrivals.useful, numpy_errors.set(ignore)
     try:
         while heap:
             entry = pop(heap)[1]  # whatever uses it is newer, so all its gradients have arrived
@@ -141,15 +141,15 @@ def walk(
                 like = node if type(node) is Entry else node.array if isinstance(node, tensor) else None
                 if d is None or like is None or not (near is None or node in near):
                     continue
-                if type(d) is not ndarray and callable(d):
-                    d = arrivals.merge(node, d) if type(d) is partial and not create_graph else d()
+                if type(d) is not ndarray and (type(d) is FunctionType or callable(d)):
+                    d = d() if type(d) is not partial or create_graph else arrivals.merge(node, d)
                 fits = type(d) is ndarray and d.shape == like.shape and d.dtype is like.dtype
-                if fits and node not in arrivals:  # as add() does it, in no call
+                if fits and (there := waiting(node)) is None:  # as add() does it, in no call
                     arrivals[node] = d
                     if like is node:
                         heappush(heap, (-node.index, node))
                 elif fits and node in ours:
-                    arrivals[node] += d
+                    there += d
                 elif d is not None:
                     add(node, *((d, False) if fits else _fit(entry, node, d)))
             if entry.op.keeps_arrays and not (retain_graph or create_graph):
