@@ -95,6 +95,21 @@ def test_without_a_rival_there_is_no_ratio(bench):
     (line,) = bench.summary(bench.Row("nanogpt", 1.0), rows)
     assert line["ratio"] is None
     assert line["ok"] is None
+    memory = bench.probes.line("peak memory", 110.0, None, "MiB", 1.0, "torch")
+    assert (memory["ratio"], memory["ok"]) == (None, None)  # 110 MiB are not 110 times a rival's
+    assert bench.probes.line("start", 1.5, None, "s", 2.0)["ok"]
+
+
+def test_a_miss_within_the_noise_is_no_verdict_and_seconds_are_no_ratio(bench, capsys):
+    line = bench._line(
+        "GELU", {"rivals": {"microtensor": times(0.82), "torch": times(1.0)}, "operations": 0}, 0.8
+    )
+    bench.show([line, line | {"noise": 0.05}, bench.probes.line("start", 1.5, None, "s", 1.0)])
+    clear, near, seconds = [text.split() for text in capsys.readouterr().out.splitlines()]
+    assert (clear[-1], near[-1], seconds[-1]) == ("NO", "no?", "NO")
+    assert seconds == ["start", "1.5", "s", "1.0", "NO"]
+    noisy = {"rivals": {"microtensor": times(0.8, spread=0.5), "torch": times(1.0)}, "operations": 0}
+    assert bench._line("GELU", noisy, 0.8)["noise"] == 0.5  # ours counts, too
 
 
 def test_rivals_that_compute_something_else_are_noticed(bench):

@@ -87,10 +87,10 @@ Line = dict[str, Any]
 
 
 def line(row: str, ours: float, rival: float | None, unit: str, target: float, against: str = "") -> Line:
-    """A line of the table: both numbers, their ratio and what it should be at most."""
-    ratio = ours if rival is None else ours / rival
+    """A line of the table: both numbers, their ratio (ours, against nobody) and what it should be at most."""
+    ratio = ours / rival if rival is not None else None if against else ours
     return {"row": row, "ours": ours, "rival": rival, "unit": unit, "ratio": ratio, "target": target,
-            "against": against, "ok": ratio <= target}  # fmt: skip
+            "against": against, "ok": None if ratio is None else ratio <= target}  # fmt: skip
 
 
 def memory(rivals: list[str], quick: bool) -> list[Line]:
