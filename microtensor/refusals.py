@@ -18,7 +18,7 @@ from microtensor.place import Place, caller, last_change, last_walk, line_of, wa
 __all__ = ["check", "warn_of_sums"]
 
 ONCE, DETACH = "call it once, on the sum of losses", "detach() what one step hands to the next"
-AGAIN, ANEW = "run the forward again before each", "make {} anew before each, inside of the loop"
+AGAIN, ANEW = "run the forward again before each", "make {} anew before each, kept from none to the next"
 CUT = "detach() it, if no gradient is to go there"
 APART = "detach() what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
@@ -108,11 +108,11 @@ def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any])
             both = "make the change after both backward(), if it is to use the gradients of both losses"
             return (again, both, DETACH) if entry.index > last_walk[2] else (both, again, DETACH)
         return (DETACH, again, LATE) if newest > last_change[0] else (again, DETACH, LATE)
-    how = "x = x * (a + b) for x *= a + b"
     if " of a view of " in who:  # a new tensor alone would leave the whole as it was
-        how = "b = b * 2 for b *= 2, and h = cat([a, b]) where h, which b is a view of, is read later"
-    if who.startswith("setitem"):
-        how = "masked_fill() for x[mask] = …, or stack(rows, dim) for x[i] = …"
+        whole = "put a clone in the place of what it is a view of, before it is: h = h.clone(), then b = h[…]"
+        return whole, "compute new tensors there, b = b * 2 for b *= 2 and then h = cat([a, b])", LATE
+    stacked = "masked_fill() for x[mask] = …, or stack(rows, dim) for x[i] = …"
+    how = stacked if who.startswith("setitem") else "x = x * (a + b) for x *= a + b"
     return f"compute a new tensor there, as in {how}", "change a clone() and let that take its place", LATE
 
 

@@ -733,14 +733,22 @@ def test_rows_written_into_what_backward_needs_are_to_be_stacked():
 
 
 def test_a_change_of_a_view_is_told_that_a_new_tensor_alone_would_leave_the_whole_as_it_was():
-    h = mt.ones(2, 4, requires_grad=True).relu()
-    b = h[:, 2:]
-    b.mul_(2.0)
+    def doubled(clone):
+        x = mt.ones(2, 4, requires_grad=True)
+        h = x.relu()
+        h = h.clone() if clone else h
+        b = h[:, 2:]
+        b.mul_(2.0)
+        h.sum().backward()
+        return x.grad
+
     said = (
-        r"by mul_ of a view of shape \(2, 2\) at .*; compute .*, as in b = b \* 2 for b \*= 2, and h = cat\("
+        r"by mul_ of a view of shape \(2, 2\) at .*; put a clone in the place of what it is a view of, "
+        r"before it is: h = h\.clone\(\), then b = h\[…\], or compute new tensors there, .* cat\(\[a, b"
     )
     with pytest.raises(RuntimeError, match=said):
-        h.sum().backward()
+        doubled(False)
+    assert doubled(True).tolist() == [[1.0, 1.0, 2.0, 2.0]] * 2
 
 
 @pytest.mark.parametrize("by", ["SGD.step", "sub_", "x.data = …"])
@@ -972,7 +980,7 @@ HANDED, ONCE = (
     r".*:\d+, where \w+(?: \(.+\))? at .*:\d+ takes it",
     "call it once, on the sum of losses",
 )
-ANEW = r"make the result of \w+(?: \(.+\))? at .*:\d+ anew before each, inside of the loop"
+ANEW = r"make the result of \w+(?: \(.+\))? at .*:\d+ anew before each, kept from none to the next"
 APART = r"detach\(\) what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
 FORWARD = "run the forward again before each"
