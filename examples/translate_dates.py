@@ -1,6 +1,6 @@
 """Train the paper's Transformer to read dates in 26 locales and write them as YYYY-MM-DD; look inside it.
 
-    python examples/translate_dates.py                          # about a minute of training on 2 cores
+    python examples/translate_dates.py                          # about 90 seconds of training on 2 cores
     python examples/translate_dates.py --resume                 # go on after Ctrl-C, or just look again
     python examples/translate_dates.py --resume --text "3 mars 1998"
     mpirun --bind-to none -n 2 python examples/translate_dates.py           # the same, by two processes

@@ -182,7 +182,8 @@ def test_themes_differ_in_colours_only() -> None:
 
 def test_a_tree_from_above_has_narrow_boxes_since_many_stand_side_by_side() -> None:
     below, beside = (viz.beam_tree(TREE, NAMES, direction=direction) for direction in ("TB", "LR"))
-    assert below.dot == beside.dot.replace("=LR", "=TB").replace(", Σ", "<BR/>Σ")
+    turned = beside.dot.replace("=LR", "=TB").replace("port=e", "port=s").replace("port=w", "port=n")
+    assert below.dot == turned.replace(", Σ", "<BR/>Σ")
     wide = [{o["name"]: float(o["width"]) for o in d.json["objects"]} for d in (below, beside)]
     assert all(wide[0][name] < wide[1][name] for name in ("n0", "n1", "n2", "n3", "n7"))
 
@@ -256,3 +257,11 @@ def test_no_text_touches_the_corner_of_its_box(direction: str) -> None:
 
 def test_the_legend_says_what_a_score_is() -> None:
     assert "score: Σ / length penalty" in viz.beam_tree(TREE, NAMES).dot
+
+
+@pytest.mark.parametrize("direction", ["LR", "TB"])
+def test_arrows_touch_their_boxes_in_the_middle_of_a_side(direction: str) -> None:
+    """At a corner, which is round, they would end in the air."""
+    (edges,) = re.findall(r"^  edge \[(.*)\];$", viz.beam_tree(TREE, NAMES, direction=direction).dot, re.M)
+    tail, head = ("e", "w") if direction == "LR" else ("s", "n")
+    assert f"tailport={tail}, headport={head}" in edges

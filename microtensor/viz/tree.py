@@ -114,7 +114,8 @@ class _Tree:
             f'  node [shape=box, style="rounded,filled", fontname="{style.FONT}", fontsize={style.BIG}, '
             f'fontcolor="{theme.text}", margin="0.12,0.07", height=0.28, width=0.3];'
         )
-        yield "  edge [arrowsize=0.6];"
+        tail, head = ("e", "w") if direction == "LR" else ("s", "n")  # corners are round
+        yield f"  edge [arrowsize=0.6, tailport={tail}, headport={head}];"
         start = symbols.escape(symbols.clean(" ".join(map(self._shown, prompt)) or "start"))
         yield f'  start [id="node-start", label=<{start}>, color="{stroke}", fillcolor="{fill}"];'
         for i in self.mine:
