@@ -882,9 +882,11 @@ def test_a_tensor_without_axes_counts_as_a_vector_where_it_does_in_pytorch(call,
 
 @pytest.mark.parametrize("name", "add sub mul div pow remainder floor_divide bitwise_and bitwise_or".split())
 def test_functions_take_a_number_first(name):
-    for number, x in itertools.product([2, -1, 1.5], [ROW, ROW.astype(np.float32), WHOLE, np.array(3)]):
+    byte = np.array(3, np.uint8)  # -1 wraps around in it, but not where a division makes it floating
+    for number, x in itertools.product([2, -1, 1.5], [ROW, ROW.astype(np.float32), WHOLE, np.array(3), byte]):
         # PyTorch's remainder has no derivative by the second
         agree(lambda t, x: getattr(t, name)(number, x), x, grad=name != "remainder")
-        for options in {"add": [{"alpha": 2}], "div": [{"rounding_mode": "floor"}]}.get(name, []):
+        rounding = [{"rounding_mode": mode} for mode in (None, "floor", "trunc")]
+        for options in {"add": [{"alpha": 2}], "div": rounding}.get(name, []):
             agree(lambda t, x: getattr(t, name)(number, x, **options), x, grad=False)
     agree(lambda t, x: getattr(t, name)([2], x), ROW)
