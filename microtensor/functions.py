@@ -49,7 +49,7 @@ def _number_first(name: str, value: Any, other: Any = None, **options: Any) -> T
     """The function of a number and a tensor: `mt.sub(1, x)` is 1 − x."""
     if name not in REFLECTED or not isinstance(value, int | float) or not isinstance(other, Tensor):
         raise TypeError(f"{name}: takes a tensor, not {type(value).__name__}; make one with mt.tensor(…)")
-    if not options or (name == "div" and options == {"rounding_mode": None}):
+    if not options or (name == "div" and options == {"rounding_mode": None}):  # not rounded
         return getattr(other, REFLECTED[name])(value)  # type: ignore[no-any-return]
     number = cast(np.asarray(value), common(name, (value, other)))
     return getattr(engine.make(number, None, None), name)(other, **options)  # type: ignore[no-any-return]

@@ -265,11 +265,12 @@ def run(names: list[str], everything: bool, quick: bool, threads: int, rounds: i
     """Measure the named rows (all if none) and print them as they come."""
     chosen = [row for row in (TIMED + EXTRA if names else TIMED) if not names or row.benchmark in names]
     chosen = list({(row.benchmark, row.threads or threads): row for row in chosen}.values())
-    left_out = set() if everything or not quick else {"dates"}
-    if not names and find_spec("babel") is None:
-        left_out.add("dates")
-        print("no main job: it needs pip install -e '.[examples]'")
-    probed = [name for name in PROBED if name in names or not (names or name in left_out)]
+    probed = [name for name in PROBED if name in names or (not names and name != "dates")]
+    if not names and (everything or not quick):
+        if find_spec("babel") is not None:
+            probed.append("dates")
+        else:
+            print("no main job: it needs pip install -e '.[examples]'")
     busy = os.getloadavg()[0]  # before the peaks, which make a load of their own
     peaks = {n: peak_of(n) for n in {row.threads or threads for row in chosen}}
     if busy > 0.5:
