@@ -890,3 +890,17 @@ def test_functions_take_a_number_first(name):
         for options in {"add": [{"alpha": 2}], "div": rounding}.get(name, []):
             agree(lambda t, x: getattr(t, name)(number, x, **options), x, grad=False)
     agree(lambda t, x: getattr(t, name)([2], x), ROW)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_weight_of_lerp_may_be_one_number_of_another_dtype(in_place):
+    kinds = [np.float32, np.float64, np.int64]
+    shapes = [(), (2,)]
+    for x, end, kind, other in itertools.product(shapes, shapes, kinds, kinds):
+        if kind is np.int64 and other is np.int64:
+            continue  # PyTorch has no kernel
+
+        def lerp(t, a, b, weight):
+            return a.clone().lerp_(b, weight) if in_place else t.lerp(a, b, weight)
+
+        agree(lerp, np.ones(x, kind), 3 * np.ones(end, kind), np.array(1, other))

@@ -225,10 +225,8 @@ class Elementwise:
         Source: torch.lerp.
         """
         as_tensors("lerp", end=end)
-        if isinstance(weight, engine.Tensor) and not (weight.ndim or weight.requires_grad):
-            weight = weight.item()  # one number is a number, of whatever dtype
         weight = as_operand(weight, self.dtype, "lerp")
-        if not self.dtype == end.dtype == weight.dtype:
+        if self.dtype != end.dtype or (weight.ndim and weight.dtype != end.dtype):  # one number may differ
             kinds = f"{self.dtype}, {end.dtype} and {weight.dtype}"
             raise TypeError(f"lerp: dtypes {kinds} differ; convert them with .to(dtype)")
         near = abs(weight) < 0.5
