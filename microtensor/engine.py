@@ -332,7 +332,7 @@ class Entry:
     reference to a tensor that needs none, or a Python scalar. `saved` is what the VJP's signature names.
     """
 
-    __slots__ = ("__weakref__", "checks", "dtype", "hooks", "index", "inputs", "op", "params",
+    __slots__ = ("__weakref__", "called", "checks", "dtype", "hooks", "index", "inputs", "op", "params",
                  "place", "saved", "shape")  # fmt: skip
 
     op: Op
@@ -342,6 +342,7 @@ class Entry:
     dtype: dtypes.DType
     index: int  # an input is always older than its output
     place: Place | None  # where in the user's code
+    called: tuple[Place, type]  # where the module was called that gave this result, if one did
     hooks: Hooks | None  # what waits for the gradient of this result
     saved: Any  # what the VJP takes beside g, None once freed
     checks: Sequence[Any]  # version counter, its value then, version counter, … of what is kept

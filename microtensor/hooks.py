@@ -60,8 +60,7 @@ class Hooks:
             shown = g.view()
             shown.flags.writeable = False
             g = self._run(make(shown, None, None), node).array
-        tensor = None if self.keeper is None else self.keeper()
-        if tensor is not None:
+        if self.keeper is not None and (tensor := self.keeper()) is not None:
             retained.append((tensor, g))
         return g
 

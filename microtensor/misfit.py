@@ -51,14 +51,17 @@ def _origin(x: Any) -> str:
     """
     here, ways = line_of(caller()), dict[str, str]()
     while x is not None and len(ways) < 3:
-        if entry := getattr(x, "grad_fn", x):
+        entry = getattr(x, "grad_fn", x)
+        call, module = getattr(entry or x, "called", (None, type))
+        if entry:
             place, who, x = entry.place, entry.op.name, entry.inputs[0] if entry.op.view else None
         else:
             place, who, source = getattr(x, "made", (None, "", None))
             alive = source and source()
             x = x.base[0] if alive is None and x.base else alive
-        if place and (line := line_of(place)) != here:
-            ways.setdefault(line, line_of(place, who))
+        for at, name in ((call, module.__name__), (place, who)):
+            if at and (line := line_of(at)) != here and line not in ways:
+                ways[line] = line_of(at, name)
     return ", of ".join(ways.values())
 
 

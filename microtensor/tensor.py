@@ -48,7 +48,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     tensor([2., 4., 6.])
     """
 
-    __slots__ = ("__weakref__", "_grad", "_requires_grad", "array", "base", "grad_fn", "hooks",
+    __slots__ = ("__weakref__", "_grad", "_requires_grad", "array", "base", "called", "grad_fn", "hooks",
                  "made", "name", "summed", "version")  # fmt: skip
 
     array: Array
@@ -57,6 +57,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     hooks: Hooks | None  # of a leaf
     name: str | None  # what drawings call it; None for most tensors
     summed: tuple[int, int, list[Any], list[Any] | None]  # of a .grad: autograd
+    called: tuple[Any, ...]  # where a module was called that gave it, and the module's class; or unset
     made: tuple[Any, ...]  # where, by whom and, weakly, of what: where no entry tells it, or unset
     version: list[Any]  # [how many in-place changes, where and by what the last]; views share it
     base: tuple[Tensor, Entry | None] | None  # of a view: what it views, and the entry of that tensor then
@@ -270,8 +271,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
         if self.grad_fn is not None:
             raise RuntimeError(f"deepcopy: a {self.shape} tensor is recorded; use detach() or clone()")
-        copied = _make(self.array.copy(), None, None, type(self))
-        copied._requires_grad, copied.name = self._requires_grad, self.name
+        copied = _rebuild(type(self), self.array.copy(), self._requires_grad, self.name)
         # a parameter's gradient is not copied, as in PyTorch: that of a model's copy would be a step too old
         copied._grad = self._grad.clone() if self._grad is not None and type(self) is Tensor else None
         memo[id(self)] = copied

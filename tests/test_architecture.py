@@ -235,8 +235,9 @@ ROOMS = {
     "": 2062,
     # what errors advise: out of walk.py (78, with whether two losses share a forward), and of three places
     # that said "do not broadcast" (62); and what it warns of (9), out of autograd.py
-    # 5 tell how often the heads of one go into those of the other, 1 the axis, 6 lines of what is on no tape
-    "misfit.py": 73,
+    # 5 tell how often the heads of one go into those of the other, 1 the axis, 6 lines of what is on no tape,
+    # 3 the call of the module whose forward made it, which nn's call notes
+    "misfit.py": 76,
     "refusals.py": 87,
     "annotations.py": 56,  # arguments held to their annotations, for all rooms; these lines were nn's
     "data": 783,  # small tasks 110, texts 23
@@ -260,7 +261,7 @@ ROOMS = {
     # lines that are not the run's, draw any name, refuse arguments and ranks that do not go together; 28 are
     # start.py, for a rank that never begins; 12 are lines in place of a bar, which mpirun keeps back
     "train": 2033,
-    "utils": 10,
+    "utils": 7,
     # four levels of drawings with their gradients and values 2850, whole models 260; maps 230, trees 120,
     # and 25 so that one name means one tensor, and every name in a formula is said; 15 are print: no arrow
     # strikes a norm, arrows of many heads part, the scores' scale

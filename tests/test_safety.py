@@ -1364,6 +1364,32 @@ def test_operands_that_do_not_fit_are_told_with_the_lines_that_made_them():
             misfit()
 
 
+class Swapped(nn.Module):
+    """A bias of two lengths, as a module makes it whose caller takes one for the other."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.table, self.kind = nn.Embedding(9, 4), kind
+
+    def forward(self, rows, columns):
+        ids = mt.zeros(rows, columns, dtype=mt.int64)
+        bias = self.table(ids).permute(2, 0, 1)
+        return {"recorded": bias, "view": bias, "constant": bias > 0, "pair": (bias, ids)}[self.kind]
+
+
+@pytest.mark.parametrize("kind", ["recorded", "view", "constant", "pair"])
+def test_what_a_module_made_is_told_with_the_line_that_called_it_too(kind):
+    table, inner = Swapped(kind), inspect.getsourcelines(Swapped.forward)[1] + 2 + (kind == "constant")
+    made = table(6, 5)
+    line = inspect.currentframe().f_lineno - 1
+    bias = made[0] if kind in ("view", "pair") else made
+    bias = bias[None] if kind == "view" else bias
+    said = r"of getitem .*, of" if kind == "view" else "of"
+    said += rf" Swapped \(table\(6, 5\)\) at .*_safety\.py:{line}, of .* at .*_safety\.py:{inner}\)$"
+    with pytest.raises(ValueError, match=said):
+        mt.ones(4, 5, 6) + bias
+
+
 MISFITS = {
     "operator": lambda x: x + mt.ones(4),
     "function": lambda x: mt.where(x > 0, x, mt.ones(4)),

@@ -40,8 +40,7 @@ class _Numbered(Module):
             self.append(item)
         return self
 
-    def __iadd__(self: M, items: Iterable[Any]) -> M:
-        return self.extend(items)
+    __iadd__ = extend
 
     def __len__(self) -> int:
         return len(self._entries())
@@ -75,8 +74,7 @@ class _Numbered(Module):
     def insert(self, index: int, item: Any) -> None:
         """One more, in front of the one numbered index."""
         items = list(self)
-        items.insert(index, item)
-        self._renumber(items)
+        self._renumber([*items[:index], item, *items[index:]])
 
     def __delitem__(self, index: int | slice) -> None:
         items = list(self)

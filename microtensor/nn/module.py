@@ -15,6 +15,7 @@ from microtensor import dtypes, engine
 from microtensor.hooks import RemovableHandle
 from microtensor.methods.gradients import forget_gradients
 from microtensor.mode import no_grad
+from microtensor.place import caller
 from microtensor.tensor import Tensor, as_tensor
 
 __all__ = ["Module", "Parameter"]
@@ -341,17 +342,19 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__}: has no forward; define forward(self, …)")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_pre_hooks or self._forward_hooks:
-            return self._call_with_hooks(args, kwargs)
-        return self.forward(*args, **kwargs)
+        hooked = self._forward_pre_hooks or self._forward_hooks
+        result = (self._call_with_hooks if hooked else self.forward)(*args, **kwargs)
+        for y in result if type(result) is tuple else (result,):
+            if isinstance(y, Tensor):  # a message that names the line in forward names its caller, too
+                (y.grad_fn or y).called = caller(2), type(self)
+        return result
 
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
         for hook, with_kwargs in list(self._forward_pre_hooks.values()):
             changed = hook(self, args, kwargs) if with_kwargs else hook(self, args)
-            if changed is not None and with_kwargs:
-                args, kwargs = changed
-            elif changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
+            if changed is not None:
+                given = changed if isinstance(changed, tuple) else (changed,)
+                args, kwargs = given if with_kwargs else (given, kwargs)
         result = self.forward(*args, **kwargs)
         for hook, with_kwargs in list(self._forward_hooks.values()):
             changed = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
