@@ -859,6 +859,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("bernoulli", "give probabilities", "does not look", of_nothing),
     ("pow", "derivative 2 by input", "xᵖ by both at p = 0", lambda made: (elements(made, 1) == 0).any()),
     ("diff", "dim .* is out of range", "does not look", lambda made: made.options.get("n") == 0),
+    ("roll", "dim .* is out of range", "does not look", of_nothing),
     ("cat|concat", "dim .* is out of range", "does not look", of_empty_vectors),
     ("einsum", "dtypes .* differ", "does not look", of_hardly_anything),
     (

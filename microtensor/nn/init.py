@@ -170,8 +170,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     Raises: ValueError for another nonlinearity.
     Source: PyTorch's init.calculate_gain.
     """
-    slope = 0.01 if param is None else param
-    leaky = math.sqrt(2.0 / (1.0 + slope * slope))
+    leaky = math.sqrt(2.0 / (1.0 + (0.01 if param is None else param) ** 2))
     gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "leaky_relu": leaky,
              "selu": 0.75}  # fmt: skip
     if not isinstance(nonlinearity, str) or nonlinearity not in gains:

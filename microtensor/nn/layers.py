@@ -106,7 +106,8 @@ class Embedding(Module):
         Raises: ValueError for what is no matrix or a padding_idx outside its rows.
         """
         if embeddings.ndim != 2:
-            raise ValueError(f"Embedding.from_pretrained: {embeddings.shape} is no matrix; give (V, C)")
+            given = embeddings.shape
+            raise ValueError(f"Embedding.from_pretrained: embeddings {given}; give a matrix (V, C)")
         rows, columns = embeddings.shape
         made = cls(rows, columns, padding_idx, dtype=embeddings.dtype)
         made.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
