@@ -47,7 +47,7 @@ def scaled_dot_product_attention(
     that does not broadcast to the scores.
     Source: the paper, eq. 1; the lecture.
     """
-    with viz.fold("attention", title="scaled\ndot-product\nattention\n× {h} heads"):
+    with viz.fold("attention", title="scaled\ndot-product\nattention,\n{h} heads"):
         with viz.fold("scores", *SCORES, lane="S", constants=SCALE, Q=Q, K=K):
             S = Q @ K.mT * (1.0 / math.sqrt(Q.shape[-1]))  # (..., T, S)
         viz.tag(S, "S")

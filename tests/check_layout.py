@@ -149,12 +149,14 @@ def _edges(layout: Layout) -> Iterator[str]:
 
 
 def _tips(layout: Layout) -> Iterator[str]:
-    """The tip of an arrow ends at the border of its box."""
+    """An arrow begins at the border of its box, and its tip ends at that of the other."""
     for edge in layout.edges:
-        if tip := re.match(r"(?:s,\S+ )?e,(\S+)", edge["pos"]):
-            x, y = _numbers(tip[1])
-            if layout.rects[edge["head"]].holds(x, y, 2.0):
-                yield f"{layout.name(edge)} pierces the border of its head"
+        tips = dict(re.findall(r"([se]),(\S+)", edge["pos"]))
+        shaft = re.sub(r"[se],\S+ ", "", edge["pos"]).split()
+        for end, tip, last in (("tail", "s", shaft[0]), ("head", "e", shaft[-1])):
+            x, y = _numbers(tips.get(tip, last))
+            if layout.rects[edge[end]].holds(x, y, 2.0):
+                yield f"{layout.name(edge)} pierces the border of its {end}"
 
 
 def _labels(layout: Layout) -> Iterator[str]:

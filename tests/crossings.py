@@ -145,3 +145,18 @@ def _meets(edge: Any, frame: Any) -> Iterator[str]:
     along = np.hypot(np.diff(x), np.diff(y))[np.abs(outside[1:]) < 1.5].sum()
     if along > LONGEST:
         yield f"{name}: {along:.0f} points along the border"
+
+
+def beside_labels(graph: Any) -> dict[str, float]:
+    """How far from the label of each arrow the next box stands to its left or right, in points."""
+    found: dict[str, float] = {}
+    boxes = [box_of(node) for node in graph["objects"] if "pos" in node]
+    for edge in _arrows(graph):
+        # what stands behind a text to keep it off is none of it: a space is about 3 points wide
+        said = ((text, rect) for text, rect in texts(edge) if text.strip())
+        rects = [rect._replace(right=rect.right - 3 * text.count(" ", 1)) for text, rect in said]
+        for (x, y, wide, high), rect in itertools.product(boxes, rects):
+            if min(rect.top, y + high) > max(rect.bottom, y - high):
+                gap = max(x - wide - rect.right, rect.left - x - wide)
+                found[edge["id"]] = min(gap, found.get(edge["id"], gap))
+    return found

@@ -95,7 +95,7 @@ def test_uses_inside_a_fold_add_up_before_they_are_measured() -> None:
         with viz.fold("twice", "y = x - x", x=x):
             y = x - x
         dot = viz.draw(y.sum(), grads=True).dot
-    assert edges(dot, "fwd bwd")[0].count("> = 0 !<") == 1
+    assert edges(dot, "fwd bwd")[0].count("> ≡ 0<") == 1
 
 
 def test_x_times_x_contributes_twice() -> None:
@@ -169,9 +169,9 @@ def test_a_zero_gradient_is_found_and_explained(x: mt.Tensor, g: mt.Tensor, leve
     assert drawing.findings == [
         "∂L/∂b_K = 0: softmax ignores a number that is added to a whole row of scores"
     ]
-    assert drawing.dot.count("‖∂‖ = 0 !") == 1
+    assert drawing.dot.count("‖∂‖ ≡ 0") == 1
     assert "softmax ignores" in drawing.dot.split("\n")[1]
-    assert (" = 0 !</B>" in node(drawing.dot, "vjp-linK")) if level == "tape" else True
+    assert (" ≡ 0</B>" in node(drawing.dot, "vjp-linK")) if level == "tape" else True
 
 
 SHIFT = "softmax ignores a number that is added to a whole row of scores"
@@ -314,7 +314,7 @@ def test_the_first_nan_of_a_forward_is_drawn_in_red() -> None:
 def red(dot: str) -> list[str]:
     """The lines of boxes whose stroke is the fault's, and of cells in boxes of parameters."""
     stroke, fill = style.LIGHT.kinds["fault"]
-    looks = f'color="{stroke}", label=<', f'"{fill}" COLOR="{stroke}" TOOLTIP'
+    looks = f'color="{stroke}", label=<', f'COLOR="{stroke}" BGCOLOR="{fill}"'
     return [line for line in dot.split("\n") if any(look in line for look in looks)]
 
 
@@ -541,9 +541,9 @@ def test_what_is_kept_and_read_by_no_formula_says_so(x: mt.Tensor) -> None:
         "K|B×h×n×d_k|640 B|",
         "Q Kᵀ|B×h×n×n unread|400 B|",
     ]
-    assert "unread: kept for the gradient of what needs none" in legend_of(drawing)
+    assert "unread: its op keeps it, and no gradient here needs it" in legend_of(drawing)
     row = viz.draw(MultiHeadAttention(16, 2), x, need_weights=True, level="tape", direction="LR")
-    assert "unread: kept for the gradient of what needs none" in legend_of(row)
+    assert "unread: its op keeps it, and no gradient here needs it" in legend_of(row)
     assert problems(row.json, "a3") == []
     assert "unread" not in viz.draw(MultiHeadAttention(16, 2), x, level="tape").dot
     z, mask = x.exp(), mt.ones(5, 16)
@@ -708,7 +708,7 @@ def test_the_legend_explains_norms_and_words_where_they_are_drawn(
         assert f"backward begins with the gradient of {said}" in viz.draw(layer, x, grads=grads).dot
     assert "backward begins with the gradient of <I>y</I>: 1" in viz.draw((x * x).sum(), grads=True).dot
     bias = MultiHeadAttention(8, 2, bias=True)
-    assert "= 0 !: no gradient but rounding" in viz.draw(bias, mt.randn(2, 3, 8), grads="random").dot
+    assert "≡ 0: exactly 0, but for rounding" in viz.draw(bias, mt.randn(2, 3, 8), grads="random").dot
 
     def explained(**options: Any) -> set[str]:
         legend = viz.draw(layer, x, **options).dot.split("label=<", 1)[1].split(">];")[0]
@@ -786,14 +786,14 @@ def test_words_of_the_legend_use_the_names_that_are_drawn(x: mt.Tensor, names: s
     H, h = re.search(r"head_\w: (\w+) of head number (\w), the last", words).groups()  # type: ignore[union-attr]
     assert H in made
     assert f"{h} = 2" in words
-    for mask in re.findall(r"mask: −∞ where (\w+) forbids", words):
+    for mask in re.findall(r"mask: −∞ where (\w+) is False", words):
         assert f'tooltip="{mask}: constant' in drawing.dot
 
 
 def test_a_word_of_several_layers_is_explained_for_each_of_them() -> None:
     said = legend_of(viz.draw(*transformer("pre")))
     assert "head_h: its layer’s H of head number h, the last" in said
-    assert "mask: −∞ where its layer’s M forbids" in said
+    assert "mask: −∞ where its layer’s M is False" in said
     of_one = legend_of(viz.draw(EncoderLayer(16, 2, 32), mt.randn(2, 5, 16)))
     assert "head_h: H of head number h, the last" in of_one
 
@@ -803,17 +803,17 @@ def test_a_zero_gradient_is_said_of_inputs_too(level: str) -> None:
     a, b = mt.randn(2, 3, requires_grad=True), mt.randn(3, 2, requires_grad=True)
     drawing = viz.draw((a * 0).sum() + b.sum(), names={"a": a}, grads=True, level=level)
     assert drawing.findings == ["∂L/∂a = 0: mul multiplies it by 0"]
-    assert "= 0 !: no gradient but rounding" in legend_of(drawing)
-    assert "L: what is minimised" in legend_of(drawing)
+    assert "≡ 0: exactly 0, but for rounding" in legend_of(drawing)
+    assert "L: the loss; ∂L/∂" in legend_of(drawing)
 
 
 @pytest.mark.parametrize(("depth", "drawn"), [(1, False), (None, True)])
 def test_a_legend_explains_no_zero_that_is_not_drawn(depth: int | None, drawn: bool) -> None:
     drawing = viz.draw(*transformer("pre"), grads="random", depth=depth)
     assert any("∂L/∂b_K" in text for text in drawing.findings)  # found all the same
-    assert ("= 0 !:" in legend_of(drawing)) is drawn
+    assert ("≡ 0:" in legend_of(drawing)) is drawn
     assert ("∂L/∂b_K" in legend_of(drawing)) is drawn
-    assert ("L: what is minimised" in legend_of(drawing)) is drawn
+    assert ("L: the loss; ∂L/∂" in legend_of(drawing)) is drawn
 
 
 def test_a_legend_says_which_part_of_a_weight_a_head_has(x: mt.Tensor) -> None:
@@ -884,9 +884,9 @@ def test_cells_of_level_ops_are_those_of_the_equations(x: mt.Tensor) -> None:
 
 def test_a_gradient_of_exactly_0_has_one_form(x: mt.Tensor) -> None:
     drawing = viz.draw(MultiHeadAttention(16, 2), x, grads=mt.zeros(x.shape))
-    assert "‖∂‖ = 0 !" in node(drawing.dot, "node-X")
+    assert "‖∂‖ ≡ 0" in node(drawing.dot, "node-X")
     assert not re.search(r">0(\.0)?<|‖∂‖ 0|contributes 0", drawing.dot)
-    assert drawing.dot.count("= 0 !") > 8
+    assert drawing.dot.count("≡ 0") > 8
 
 
 def test_an_abbreviation_in_a_gradient_is_no_letter_of_an_axis() -> None:
@@ -904,10 +904,17 @@ def test_a_legend_says_what_fused_means_and_the_sign_of_a_product(x: mt.Tensor, 
         assert ("∘: product, element by element" in legend) == product
 
 
+def test_a_fill_says_where_its_mask_forbids(x: mt.Tensor) -> None:
+    """Level ops fills by the negation of M; that M allows is said nowhere else."""
+    layer, named = MultiHeadAttention(16, 2), {"mine": (mask := causal_mask(5))}
+    assert "−∞ if <I>M</I> is False" in viz.draw(layer, x, mask=mask, level="ops").dot
+    assert "−∞ if mine is False" in viz.draw(layer, x, mask=mask, level="ops", names=named).dot
+
+
 def test_a_legend_says_what_is_differentiated(x: mt.Tensor, g: mt.Tensor) -> None:
     drawing = viz.draw(MultiHeadAttention(16, 2), x, grads=g)
     assert "∂L/∂b_K" in legend_of(drawing)
-    assert "L: what is minimised" in legend_of(drawing)
+    assert "L: the loss; ∂L/∂" in legend_of(drawing)
     assert "L: " not in legend_of(viz.draw(MultiHeadAttention(16, 2, bias=False), x, grads=g))
 
 
@@ -917,7 +924,7 @@ def test_a_legend_says_what_the_d_of_a_gradient_is(x: mt.Tensor, names: str) -> 
     legend = legend_of(viz.draw(layer, x, level="tape", names=names))
     X = "X" if names == "math" else "query"
     assert f"d{X}: ∂L/∂{X}, its gradient" in legend
-    assert "L: what is minimised" in legend
+    assert "L: the loss; ∂L/∂" in legend
     assert "its gradient" not in legend_of(viz.draw(layer, x))
 
 

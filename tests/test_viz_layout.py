@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 from check_layout import problems
-from crossings import box_of, on_frames, shafts, struck_labels, through_own_tail, together, touching_scripts
+from crossings import (
+    beside_labels,
+    box_of,
+    on_frames,
+    shafts,
+    struck_labels,
+    through_own_tail,
+    together,
+    touching_scripts,
+)
 from drawings import VIEWS, cases, drawing, faults, rare
 
 import microtensor as mt
@@ -184,6 +193,13 @@ def test_no_number_between_two_arrows_is_struck_by_the_second() -> None:
     """A double line is wide: it strikes what stands less than two points beside its middle."""
     out = mt.tensor([[1.0, 2.0], [3.0, -1.0]], requires_grad=True) * 1.5
     assert struck_labels(viz.draw((out * out).sum(), grads=True).json, inside=-2.0) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"names": "code"}, {"direction": "BT"}, {"grads": True}])
+def test_a_shape_beside_an_arrow_keeps_off_the_box_that_the_arrow_passes(options: dict[str, Any]) -> None:
+    """That of Q stood close beside the box of Kᵀ."""
+    gaps = beside_labels(drawing(level="ops", **options).json)
+    assert gaps["fwd-t5-t17"] > 12
 
 
 def test_no_script_of_a_legend_touches_one_in_the_line_above() -> None:

@@ -157,8 +157,8 @@ def test_bytes_that_are_kept_are_those_of_the_shape_beside_them(make: Any) -> No
 def test_a_fill_says_that_it_takes_the_negated_mask() -> None:
     x, mask = leaf(3, 3), mt.ones(3, 3, dtype=mt.bool).tril()
     drawing = viz.draw(MultiHeadAttention(4, 2), leaf(1, 3, 4), mask=mask, level="ops")
-    assert any("masked_fill −∞ where ¬M" in line for line in drawing.about)
-    assert "¬" not in viz.draw(x.masked_fill(mask, 0.0), level="ops").dot
+    assert any("masked_fill −∞ if M is False" in line for line in drawing.about)
+    assert "is False" not in viz.draw(x.masked_fill(mask, 0.0), level="ops").dot
 
 
 @pytest.mark.parametrize("options", [{}, {"depth": 1}, {"depth": 2}, {"depth": 3}, {"level": "ops"}])
@@ -632,3 +632,11 @@ def test_a_notebook_may_choose_between_picture_and_text(monkeypatch: pytest.Monk
     assert set(drawing._repr_mimebundle_(exclude=["text/plain"])) == {"image/svg+xml"}
     monkeypatch.setattr(viz.Drawing, "_repr_svg_", lambda self: None)
     assert set(drawing._repr_mimebundle_()) == {"text/plain"}
+
+
+@pytest.mark.parametrize("level", ["equations", "ops"])
+def test_a_frame_says_how_many_heads_and_multiplies_nothing(level: str) -> None:
+    """× 2 heads would be a product, or, as of layers that are alike, a frame that stands for two."""
+    for heads, said in ((1, "1 head"), (2, "2 heads"), (11, "11 heads")):
+        drawing = viz.draw(MultiHeadAttention(22, heads), leaf(2, 5, 22), level=level)
+        assert f'attention,<BR ALIGN="LEFT"/>{said}<BR ALIGN="LEFT"/>>, label' in drawing.dot

@@ -583,7 +583,7 @@ def test_a_click_folds_a_frame_and_enter_unfolds_it(browser: Browser) -> None:
     assert browser.focused().startswith("folded: H = attention(Q, K, V, M)")
     browser.press("\ue007")  # Enter
     assert browser.element("node-scores") is not None
-    assert browser.focused() == "frame: scaled dot-product attention × 2 heads"
+    assert browser.focused() == "frame: scaled dot-product attention, 2 heads"
     browser.press(" ")
     assert browser.element("node-scores") is None
     browser.js("document.getElementById('open-all').click()")
@@ -625,7 +625,7 @@ def test_every_step_of_the_slider_tells_the_engines_gradients(browser: Browser) 
             told.setdefault(name, []).append((int(part) / int(of), *numbers))
     assert [part for part, *_ in told["dX"]] == pytest.approx([1 / 3, 2 / 3, 1])
     assert [own for _, own, _ in told["dX"]] == pytest.approx([norm(g) for g in paths.values()], rel=5e-3)
-    assert told["dbK"] == [(1,)]  # = 0 !, as in the picture
+    assert told["dbK"] == [(1,)]  # ≡ 0, as in the picture
     assert told["dX"][-1][2] == pytest.approx(norm(made.x.grad), rel=5e-3)
     assert told["dX"][1][2] == pytest.approx(norm(paths["V"] + paths["K"]), rel=5e-3)
     for name, expected in known.items():

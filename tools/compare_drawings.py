@@ -29,6 +29,7 @@ from microtensor.viz.render import render  # noqa: E402
 from models import MultiHeadAttention, causal_mask  # noqa: E402
 
 A4 = (7.5, 10.2)  # inches that a printer uses
+SHARE = re.compile(r"(^| )[0-9.,]+$")  # the norm on an arrow, alone or behind a shape
 SHAPE = re.compile(r"\(\d+(, \d+)*,?\)|×")
 
 
@@ -76,7 +77,7 @@ def ours(level: str = "equations") -> str:
 
 
 def measured(dot: str) -> Iterator[str]:
-    """Nodes, of 8 parameters those named, shapes, norms, inches, points of the smallest text on A4."""
+    """The columns: nodes, of 8 parameters those named, shapes, norms, equations, inches, points of text."""
     dot = re.sub(r'\bsize="[^"]*"', "", dot)  # it would shrink the picture before it is measured
     layout = json.loads(render(dot, "json"))
     nodes = [o for o in layout["objects"][layout["_subgraph_cnt"] :] if o.get("style") != "invis"]
@@ -90,8 +91,8 @@ def measured(dot: str) -> Iterator[str]:
     yield f"{len(nodes)}"
     yield f"{max(sum(name in text for name in names) for names in (code, signs))} of 8"
     yield f"{sum(bool(SHAPE.search(label)) for label in said)}"
-    yield f"{sum('‖∂‖' in label or re.fullmatch(r' ?[0-9.]+', label) is not None for label in said)}"
-    yield f"{sum(' = ' in label.replace('‖∂‖ =', '') for label in said)}"
+    yield f"{text.count('‖∂‖') + sum(SHARE.search(label) is not None for label in said[len(nodes) :])}"
+    yield f"{sum(' = ' in label for label in said)}"
     yield f"{wide:.1f} × {high:.1f}"
     yield f"{min(sizes(layout)) * scale:.1f}"
 

@@ -108,7 +108,7 @@ class _Writer:
             large[-1] += f" {self.theme.small(box.aside)}"
         elif self.direction == "LR":
             small += [box.aside, box.result]
-        zero = self._gradient(" = 0 !", bold=True)
+        zero = self._gradient(" ≡ 0", bold=True)
         large = [line + zero * (i in box.marked) for i, line in enumerate(large)]
         small = [self.theme.small(text) for text in small if text]
         small[1:1] = [self._gradient(box.gradient, bold=False)] if box.gradient else []
@@ -144,22 +144,20 @@ class _Writer:
         sideways = self.direction == "LR"
         cells = [self._cell(c, box, stacked=box.stacked and not sideways) for c in box.cells]
         between = "</TR><TR>" if sideways or box.stacked else ""
-        return (
-            f'<TABLE BORDER="1" CELLBORDER="1" CELLSPACING="2" CELLPADDING="3" COLOR="{stroke}">'
-            f"<TR>{between.join(cells)}</TR></TABLE>"
-        )
+        table = f'<TABLE BORDER="1" CELLBORDER="0" CELLSPACING="0" CELLPADDING="2" COLOR="{stroke}">'
+        return f"{table}<TR>{between.join(cells)}</TR></TABLE>"
 
     def _cell(self, cell: Cell, box: Box, *, stacked: bool) -> str:
         stroke, fill = self.theme.kinds["fault" if cell.fault else box.kind]
-        colour = f' COLOR="{stroke}"' if box.fault else ""
         shape = f" {self.theme.small(cell.shape)}" if cell.shape else ""
         tooltip = symbols.escape(symbols.clean(cell.tooltip))
         said = cell.found or cell.gradient
         between = " " if stacked else "</TD></TR><TR><TD>"
         said = between + self._gradient(said, bold=cell.zero or bool(cell.found)) if said else ""
-        return (  # without HREF, Graphviz drops the TOOLTIP
-            f'<TD PORT="{cell.port}" BGCOLOR="{fill}"{colour} TOOLTIP="{tooltip}" HREF="#{box.id}">'
-            f"{TIGHT}<TR><TD>{cell.symbol}{shape}{said}</TD></TR></TABLE></TD>"
+        look = f'BORDER="1" CELLBORDER="0" CELLSPACING="0" CELLPADDING="3" COLOR="{stroke}" BGCOLOR="{fill}"'
+        return (  # without HREF, Graphviz drops the TOOLTIP; an arrow begins at the outer frame
+            f'<TD PORT="{cell.port}" TOOLTIP="{tooltip}" HREF="#{box.id}"><TABLE {look}><TR><TD>'
+            f"{TIGHT}<TR><TD>{cell.symbol}{shape}{said}</TD></TR></TABLE></TD></TR></TABLE></TD>"
         )
 
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
@@ -250,7 +248,8 @@ class _Writer:
         return f'class=saved, color="{self.theme.second}", style=dotted, dir=none, weight=0'
 
     def _arrow_label(self, arrow: Arrow) -> str:
-        shape = f" {arrow.label}" if arrow.label and self.direction != "LR" else ""
+        passes = "  " * ((arrow.tail.lane, arrow.head.lane) == ("Q", "S"))  # and keeps off the box of Kᵀ
+        shape = f" {arrow.label}{passes}" if arrow.label and self.direction != "LR" else ""
         norm = f'<FONT COLOR="{self.theme.gradient}"> {arrow.gradient}</FONT>' if arrow.gradient else ""
         if norm and self.direction == "LR":  # room below it, or the arrow strikes its digits
             return f'{_table(0)}<TR><TD>{norm}</TD></TR><TR><TD HEIGHT="8"></TD></TR></TABLE>'

@@ -113,4 +113,4 @@ class Frames:
         text = span.title or span.key
         for axis, size in self.shapes.sizes.items():
             text = text.replace(f"{{{axis}}}", str(size))
-        return [line for line in text.replace("× 1 heads", "× 1 head").split("\n") if "{" not in line]
+        return [line for line in text.replace("\n1 heads", "\n1 head").split("\n") if "{" not in line]

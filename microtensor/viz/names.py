@@ -192,7 +192,7 @@ class Names:
         one = {n.symbol: self.of(n) for n in self.graph.nodes if n.symbol and n.symbol not in several}
         called = {s: symbols.escape(symbols.clean(one.get(s) or s)) for s in ("H", "M")}
         letters = {s: "its layer’s " * (s in several) + text for s, text in called.items()}
-        letters["h"] = self.shapes.letter("h")
+        letters |= {"h": self.shapes.letter("h"), "y": symbols.html(self.of(self.graph.output) or "y")}
         weights = {n.symbol: n for n in self.graph.nodes if n.kind == "param" and n.symbol in one}
         parts = {s: symbols.indexed(s or "", "1") for s in weights}
         first = {len(weights[s].shape or ()): s for s in reversed(parts) if parts[s] in one}  # by rank
@@ -244,11 +244,11 @@ class Names:
         return word, ", ".join(said) + self._negated(node)
 
     def _negated(self, node: Node) -> str:
-        """`where ¬M` of a fill whose mask is drawn by what it is the negation of: M, who may attend."""
+        """`if M is False` of a fill whose mask is drawn by what it negates: M, who may attend."""
         mask: Any = dict(node.arguments).get("mask")
         given, array = (getattr(x, "array", None) for x in (getattr(mask, "value", None), mask))
         opposite = given is not None and given.dtype == bool and array is not None and (given != array).all()
-        return f" where ¬{symbols.html(self.of(mask) or 'M')}" if opposite else ""
+        return f" if {symbols.html(self.of(mask) or 'M')} is False" if opposite else ""
 
     def _number(self, node: Node, value: Any) -> str:
         found = self._constant(node, value) if isinstance(value, float) else value

@@ -32,7 +32,7 @@ from microtensor.viz.trace import Graph, Node, grouped
 __all__ = ["Options", "Painter"]
 
 # What norms may hold beside numbers, and what it means.
-NORMS = {"= 0 !": "no gradient but rounding", "…": "from least to greatest of layers drawn as one"}
+NORMS = {"≡ 0": "exactly 0, but for rounding", "…": "from least to greatest of layers drawn as one"}
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ class Painter:
     def _norms(self) -> list[str]:
         """What norms have beside numbers."""
         each: list[Any] = [*self.order, *self.arrows, *(cell for box in self.order for cell in box.cells)]
-        written = " ".join([x.gradient for x in each] + ["= 0 !" for box in self.order if box.marked])
+        written = " ".join([x.gradient for x in each] + ["≡ 0" for box in self.order if box.marked])
         return [f"{mark}: {said}" for mark, said in NORMS.items() if mark in written]
 
     def _caption(self, drawn: set[str]) -> str:
@@ -396,4 +396,4 @@ class Painter:
 def _range(values: list[float]) -> str:
     """A norm in two digits, or those of several layers: 0.8 … 1.3."""
     ends = [formula.two_digits(end) if end else "0" for end in (min(values), max(values))]
-    return (ends[0] if max(values) else "= 0 !") if ends[0] == ends[1] else " … ".join(ends)
+    return (ends[0] if max(values) else "≡ 0") if ends[0] == ends[1] else " … ".join(ends)

@@ -52,7 +52,7 @@ function digits(x) {
   return text.replaceAll("-", "−");
 }
 
-/** A norm, or = 0 ! as the picture has it. */
+/** A norm, or ≡ 0 as the picture has it. */
 const normed = (x) => (x === 0 ? ZERO : digits(x));
 
 function range(norms) {
@@ -220,7 +220,7 @@ function pathsOf(data, node) {
 
 // --- showing -------------------------------------------------------------------------------------------------
 
-const ZERO = "= 0 !";
+const ZERO = "≡ 0";
 const WORDS = ["from", "feeds", "grad", "self", "now", "part", "done"];
 
 function show() {
@@ -364,7 +364,7 @@ function aboutFrame(data, frame) {
   return [element("h2", {}, frame.label), line(`frame: click or Enter ${frame.open ? "" : "un"}folds it${alike}`, "kind")];
 }
 
-/** dX = 1 of 3, ‖·‖ 11, and the norm of the sum so far; of a single one dX, ‖·‖ 11, or = 0 ! where the picture says so. */
+/** dX = 1 of 3, ‖·‖ 11, and the norm of the sum so far; of a single one dX, ‖·‖ 11, or ≡ 0 where the picture says so. */
 function arrived({ name, part, of, norm, sum, zero }) {
   const said = element("li", {}, rich(name), of > 1 ? ` = ${part} of ${of}` : ""), whole = zero ? ZERO : normed(sum);
   if (norm !== undefined) said.append(`, ‖·‖ ${of > 1 ? normed(norm) : whole}`);
