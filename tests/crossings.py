@@ -65,6 +65,13 @@ def together(graph: Any) -> list[tuple[Any, Any]]:
     ]
 
 
+def starts(graph: Any, tail: str) -> list[tuple[float, ...]]:
+    """Where the arrows of a box begin, in the order of their places from left to right."""
+    return sorted(
+        tuple(_points(edge)[0]) for edge in _arrows(graph) if graph["objects"][edge["tail"]]["id"] == tail
+    )
+
+
 def _along(points: Any, others: Any) -> float:
     """How far the points run beside the others, whose strokes would touch them."""
     beside = np.hypot(*(points[1:, None] - others).T).min(0) < 2.0

@@ -544,7 +544,7 @@ def test_of_many_heads_the_arrow_of_a_parameter_has_its_lanes_colour() -> None:
 def test_of_a_head_each_arrow_ends_at_what_it_brings() -> None:
     dot = viz.draw(attention(), leaf(2, 5, 16), level="heads").dot
     for head, lane in itertools.product("12", "QKV"):
-        ends = re.findall(rf"(t|p)\w+ -> lin{lane}{head}:(h\d):n ", dot)
+        ends = re.findall(rf"(t|p)\w+(?::o\d:s)? -> lin{lane}{head}:(h\d):n ", dot)
         assert ends == [("p", "h2"), ("t", "h1")]
         (box,) = re.findall(rf"\n +lin{lane}{head} \[.*", dot)
         ports = re.findall(r'PORT="(h\d)">(.*?)</TD>', box)

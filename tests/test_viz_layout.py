@@ -15,6 +15,7 @@ from crossings import (
     box_of,
     on_frames,
     shafts,
+    starts,
     struck_labels,
     through_own_tail,
     together,
@@ -152,6 +153,20 @@ def test_of_two_heads_no_arrows_of_parameters_run_along_each_other(direction: st
     for names, grads in itertools.product(("math", "code"), (False, True)):
         pairs = together(drawing(level="heads", names=names, grads=grads, direction=direction).json)
         assert [(a["id"], b["id"]) for a, b in pairs if "-p_" in a["id"] and "-p_" in b["id"]] == []
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+def test_the_arrows_of_an_input_to_all_heads_leave_side_by_side(heads: int) -> None:
+    """They left as one line, or crossed: up to 24 pairs of arrows ran along each other."""
+    for names, grads, bias, cross in itertools.product(("math", "code"), *[(False, True)] * 3):
+        looks = {"names": names, "grads": grads, "bias": bias}
+        layout = drawing(level="heads", heads=heads, mask=not cross, cross=cross, **looks).json
+        for box, lanes in (("node-X", 1 if cross else 3), *[("node-Z", 2)] * cross):
+            places = [x for x, _ in starts(layout, box)]
+            assert len(places) == lanes * heads
+            assert min(b - a for a, b in itertools.pairwise(places)) > 25
+        assert len(together(layout)) <= heads
+    assert together(drawing(level="heads", dropout=0.0, bias=False).json) == []
 
 
 @pytest.mark.parametrize("direction", ["TB", "LR"])

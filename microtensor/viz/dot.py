@@ -17,8 +17,6 @@ from microtensor.viz.trace import Graph
 
 __all__ = ["simple", "write"]
 
-TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="1">'
-TIGHT = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">'
 SPARE = 9  # empty cells that take up what a long line below is wider than the swatches, or these spread
 PORT_SIDE = {"TB": "s", "BT": "n", "LR": "e"}
 SPACING = {"TB": (0.30, 0.22), "BT": (0.30, 0.22), "LR": (0.24, 0.13)}  # ranksep, nodesep
@@ -60,8 +58,9 @@ class _Writer:
             ranksep, margin = 0.12 if labels or self.picture.code else 0.18, "0.04,0.035"
         elif labels:  # they make room of their own between ranks
             ranksep = 0.20
-        if self.heads > (1 if self.direction == "LR" else 2):
-            ranksep = 0.42  # the arrows of a parameter's box must part
+        if self.heads > 1:
+            # the arrows of a parameter's box must part
+            ranksep = 0.34 if (self.heads, self.direction) == (2, "TB") else 0.42
         # a second look for crossings would forget the order of lanes in their frames
         look = (self.picture.level, self.direction) == ("heads", "TB") or self.picture.level == "ops"
         order = "" if look else ", remincross=false"
@@ -91,7 +90,8 @@ class _Writer:
         else:
             fill = self.theme.paper if box.shape == "view" else fill
             look = f'{SHAPES[box.shape]}, fillcolor="{fill}", color="{stroke}", label=<{self._label(box)}>'
-            look += ', margin="0.08,0"' if box.cells else ""  # or arrows to them would pierce its border
+            # or arrows would pierce its border
+            look += ', margin="0.08,0"' if box.cells or box in self.layout.fans else ""
         column = f", group={self.layout.columns[box]}" if box in self.layout.columns else ""
         url = f', URL="{box.url}"' if box.url else ""
         yield (
@@ -121,9 +121,12 @@ class _Writer:
         rows[0] += beside
         left = ' ALIGN="LEFT"' if box.shape == "vjp" else ""
         rows += [""] * bool(box.cells)  # below as much room as above, where they have theirs
-        table = TIGHT if left or box.cells else TABLE
-        made = table + "".join(f"<TR><TD{left}>{row}</TD></TR>" for row in rows) + "</TABLE>"
-        return made if len(rows) > 1 or beside or left else rows[0]
+        if len(rows) > 1 or beside or left:
+            told = "".join(f"<TR><TD{left}>{row}</TD></TR>" for row in rows)
+            rows = [_table(told, 0 if left or box.cells else 1, 1)]
+        ports = [f'<TD PORT="o{i}" WIDTH="30"></TD>' for i, _ in enumerate(self.layout.fans.get(box, []))]
+        wide = f'<TR><TD COLSPAN="{len(ports)}" HEIGHT="21">{rows[0]}</TD></TR><TR>{"".join(ports)}</TR>'
+        return _table(wide) if ports else rows[0]
 
     def _gradient(self, html: str, *, bold: bool) -> str:
         text = f"<B>{html}</B>" if bold else html
@@ -143,9 +146,8 @@ class _Writer:
     def _cells(self, box: Box, stroke: str) -> str:
         sideways = self.direction == "LR"
         cells = [self._cell(c, box, stacked=box.stacked and not sideways) for c in box.cells]
-        between = "</TR><TR>" if sideways or box.stacked else ""
-        table = f'<TABLE BORDER="1" CELLBORDER="0" CELLSPACING="0" CELLPADDING="2" COLOR="{stroke}">'
-        return f"{table}<TR>{between.join(cells)}</TR></TABLE>"
+        rows = ("</TR><TR>" if sideways or box.stacked else "").join(cells)
+        return _table(f"<TR>{rows}</TR>", 0, 2, f'BORDER="1" COLOR="{stroke}"')
 
     def _cell(self, cell: Cell, box: Box, *, stacked: bool) -> str:
         stroke, fill = self.theme.kinds["fault" if cell.fault else box.kind]
@@ -154,11 +156,10 @@ class _Writer:
         said = cell.found or cell.gradient
         between = " " if stacked else "</TD></TR><TR><TD>"
         said = between + self._gradient(said, bold=cell.zero or bool(cell.found)) if said else ""
-        look = f'BORDER="1" CELLBORDER="0" CELLSPACING="0" CELLPADDING="3" COLOR="{stroke}" BGCOLOR="{fill}"'
-        return (  # without HREF, Graphviz drops the TOOLTIP; an arrow begins at the outer frame
-            f'<TD PORT="{cell.port}" TOOLTIP="{tooltip}" HREF="#{box.id}"><TABLE {look}><TR><TD>'
-            f"{TIGHT}<TR><TD>{cell.symbol}{shape}{said}</TD></TR></TABLE></TD></TR></TABLE></TD>"
-        )
+        said = _table(f"<TR><TD>{cell.symbol}{shape}{said}</TD></TR>", 0, 1)
+        frame = _table(f"<TR><TD>{said}</TD></TR>", 0, 3, f'BORDER="1" COLOR="{stroke}" BGCOLOR="{fill}"')
+        # without HREF, Graphviz drops the TOOLTIP; an arrow begins at the outer frame
+        return f'<TD PORT="{cell.port}" TOOLTIP="{tooltip}" HREF="#{box.id}">{frame}</TD>'
 
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
         theme, lines = self.theme, cluster.lines
@@ -220,6 +221,7 @@ class _Writer:
         sides, frame = {"Q": "w", "K": PORT_SIDE[self.direction], "V": "e"}, arrow.head.cluster
         if self.direction != "LR" and tail.kind == "input" and (frame is None or frame.column):
             port = f":{sides[arrow.head.lane]}" if arrow.head.lane in sides else ""
+        port = f":o{self.layout.fans[tail].index(arrow)}:s" if tail in self.layout.fans else port
         parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
         parts += ["weight=10"] * (arrow in self.layout.heavy) + self.layout.extra.get(arrow, [])
         label = self._arrow_label(arrow)
@@ -252,29 +254,26 @@ class _Writer:
         shape = f" {arrow.label}{passes}" if arrow.label and self.direction != "LR" else ""
         norm = f'<FONT COLOR="{self.theme.gradient}"> {arrow.gradient}</FONT>' if arrow.gradient else ""
         if norm and self.direction == "LR":  # room below it, or the arrow strikes its digits
-            return f'{_table(0)}<TR><TD>{norm}</TD></TR><TR><TD HEIGHT="8"></TD></TR></TABLE>'
+            return _table(f'<TR><TD>{norm}</TD></TR><TR><TD HEIGHT="8"></TD></TR>')
         space = " " * (self.between[arrow.tail, arrow.head] > 1)  # or the arrow beside it strikes the digits
         return "<BR/>".join(part + space for part in (shape, norm) if part)
 
     # --- legend ---------------------------------------------------------------------------------------------
 
     def _legend(self) -> str:
-        swatches = f"{_table(2)}<TR>{''.join(self._swatches())}</TR></TABLE>"
-        rows = [*self._arrows_said(), *map(self._font, self.picture.captions)]
+        swatches = _table(f"<TR>{''.join(self._swatches())}</TR>", 2)
+        rows = [*self._arrows_said(), *map(self.theme.small, self.picture.captions)]
         look = f'ALIGN="LEFT" COLSPAN="{SPARE + 1}"'
         tall = f'{look} VALIGN="BOTTOM" HEIGHT="14"'  # a superscript keeps off a subscript in the row above
         cells = "".join(f"<TR><TD {tall if '<SUP>' in row else look}>{row}</TD></TR>" for row in rows)
-        return f'{_table(1)}<TR><TD ALIGN="LEFT">{swatches}</TD>{"<TD></TD>" * SPARE}</TR>{cells}</TABLE>'
-
-    def _font(self, text: str) -> str:
-        return f'<FONT POINT-SIZE="{SMALL}">{text}</FONT>'
+        return _table(f'<TR><TD ALIGN="LEFT">{swatches}</TD>{"<TD></TD>" * SPARE}</TR>{cells}', 1)
 
     def _swatches(self) -> Iterator[str]:
         kinds = {kind for box in self.picture.order for kind in (box.kind, "fault" * box.fault)}
         for kind, (stroke, fill) in self.theme.kinds.items():
             if kind in kinds and kind in {**LEGEND, "O": ""}:
-                said = LEGEND["op" if kind == "O" and not self.lanes else kind]
-                yield f'{self._swatch(kind, stroke, fill)}<TD ALIGN="LEFT">{self._font(said + "  ")}</TD>'
+                said = LEGEND["op" if kind == "O" and not self.lanes else kind] + "  "
+                yield f'{self._swatch(kind, stroke, fill)}<TD ALIGN="LEFT">{self.theme.small(said)}</TD>'
 
     def _swatch(self, kind: str, stroke: str, fill: str) -> str:
         def cell(wide: int, sides: str = "LTRB", border: int = 1) -> str:
@@ -284,11 +283,12 @@ class _Writer:
         if kind != "const":
             return cell(14, border=2 if kind == "param" else 1)
         # STYLE="DASHED" would crash Graphviz 14 when it writes JSON
-        return f"<TD>{_table(2)}<TR>{cell(3, 'LTB')}{cell(3, 'TB')}{cell(3, 'RTB')}</TR></TABLE></TD>"
+        dashes = f"<TR>{cell(3, 'LTB')}{cell(3, 'TB')}{cell(3, 'RTB')}</TR>"
+        return f"<TD>{_table(dashes, 2)}</TD>"
 
     def _arrows_said(self) -> Iterator[str]:
         def said(arrow: str, text: str, colour: str = self.theme.text) -> str:
-            return f'<FONT COLOR="{colour}" POINT-SIZE="10">{arrow}</FONT>{self._font(" " + text)}'
+            return f'<FONT COLOR="{colour}" POINT-SIZE="10">{arrow}</FONT>{self.theme.small(" " + text)}'
 
         arrows, boxes, purple = self.picture.arrows, self.picture.order, self.theme.gradient
         label = ", label = shape" if self.direction != "LR" and any(a.label for a in arrows) else ""
@@ -300,13 +300,13 @@ class _Writer:
         kinds = [
             (True, said("━▶", f"forward{label}")),
             (stops, said("╍▶", "no gradient flows back")),
-            (views, self._font("dashed box: moves elements, computes nothing")),
+            (views, self.theme.small("dashed box: moves elements, computes nothing")),
             (any(arrow.flows for arrow in arrows), said("━▷", f"gradient{share}", purple)),
             (back, said("╌▷", f"gradient{share}", purple)),
             (back, said("·····", "kept by the tape; inputs and parameters live anyway", self.theme.second)),
-            (norms, self._font("‖∂‖: Euclidean (Frobenius) norm of the whole")),
+            (norms, self.theme.small("‖∂‖: Euclidean (Frobenius) norm of the whole")),
         ]
-        yield self._font("    ").join(text for shown, text in kinds if shown)
+        yield self.theme.small("    ").join(text for shown, text in kinds if shown)
 
 
 def _with_ports(line: str, parts: list[Cell]) -> str:
@@ -315,11 +315,11 @@ def _with_ports(line: str, parts: list[Cell]) -> str:
     for part in parts:
         before, line = line.split(part.symbol, 1)
         row += f'<TD>{before}</TD><TD PORT="{part.port}">{part.symbol}</TD>'
-    return f'{_table(0)}<TR>{row}<TD HEIGHT="19">{line}</TD></TR></TABLE>'
+    return _table(f'<TR>{row}<TD HEIGHT="19">{line}</TD></TR>')
 
 
-def _table(spacing: int) -> str:
-    return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="{spacing}" CELLPADDING="0">'
+def _table(rows: str, spacing: int = 0, padding: int = 0, look: str = 'BORDER="0"') -> str:
+    return f'<TABLE {look} CELLBORDER="0" CELLSPACING="{spacing}" CELLPADDING="{padding}">{rows}</TABLE>'
 
 
 def simple(graph: Graph) -> str:

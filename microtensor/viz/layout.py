@@ -33,6 +33,7 @@ class Layout:
     columns: dict[Box, str] = field(default_factory=dict)
     heavy: set[Arrow] = field(default_factory=set)
     extra: dict[Arrow, list[str]] = field(default_factory=dict)  # other attributes of arrows
+    fans: dict[Box, list[Arrow]] = field(default_factory=dict)  # each leaves the box by a port of its own
 
     def row(self, names: list[str], beside: Box | None = None) -> None:
         """Boxes side by side in that order, said in the cluster of the box that they stand beside."""
@@ -146,13 +147,16 @@ def _enter_above(layout: Layout, sources: dict[Box, list[Arrow]]) -> None:
 
 
 def _vary(layout: Layout, picture: Picture, variant: Variant) -> None:
-    """What a variant says of arrows."""
-    for arrow in picture.arrows:
-        if arrow.tail.kind in ("param", "input") and arrow.head.lane in ("Q", "K", "V"):
-            first = not variant.sideways and arrow.tail.kind == "input"
-            layout.extra[arrow] = [f"minlen={1 + variant.far + first}"]
-        elif arrow.head_port and arrow.tail.lane == "O" and not variant.sideways:
-            layout.extra[arrow] = ["minlen=2"]  # or it runs along the lower borders of the frames between
+    """What a variant says of arrows. Inputs stand above all parameters: their arrows have room to part."""
+    down = not variant.sideways
+    feeds = [a for a in picture.arrows if a.tail.kind in ("param", "input") and a.head.lane in [*"QKV"]]
+    above = {a.tail: down and a.tail.kind == "input" for a in feeds}
+    layout.fans = grouped((a.tail, a) for a in feeds if above[a.tail])
+    layout.extra = {a: [f"minlen={1 + variant.far + 2 * above[a.tail]}"] for a in feeds}
+    pairs = [(a.name, b.name) for a, b in itertools.permutations(above, 2) if above[a] > above[b]]
+    layout.statements += [f"{first} -> {second} [style=invis, minlen=2];" for first, second in pairs]
+    # or it runs along the lower borders of the frames between
+    layout.extra |= {a: ["minlen=2"] for a in picture.arrows if down and a.head_port and a.tail.lane == "O"}
 
 
 def _lines(
