@@ -111,6 +111,22 @@ def in_corners(graph: Any) -> list[str]:
     return found
 
 
+def tips_at_corners(graph: Any, lane: str) -> list[str]:
+    """Arrows out of boxes of that class whose tips end at a rounded corner of another box."""
+    found = []
+    for edge in _arrows(graph):
+        tail, head = (graph["objects"][edge[end]] for end in ("tail", "head"))
+        (x, y), (middle_x, middle_y, wide, high) = _points(edge)[-1], box_of(head)
+        radius = min(12.0, 2 * min(wide, high) / 3)
+        if (
+            lane in tail["class"].split()
+            and abs(x - middle_x) > wide - radius
+            and abs(y - middle_y) > high - radius
+        ):
+            found.append(f"{edge['id']} ends at a corner of {head['name']}")
+    return found
+
+
 def _arrows(graph: Any) -> Iterator[Any]:
     return (edge for edge in graph["edges"] if edge.get("style") != "invis")
 

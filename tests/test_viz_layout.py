@@ -18,6 +18,7 @@ from crossings import (
     starts,
     struck_labels,
     through_own_tail,
+    tips_at_corners,
     together,
     touching_scripts,
 )
@@ -208,6 +209,14 @@ def test_no_number_between_two_arrows_is_struck_by_the_second() -> None:
     """A double line is wide: it strikes what stands less than two points beside its middle."""
     out = mt.tensor([[1.0, 2.0], [3.0, -1.0]], requires_grad=True) * 1.5
     assert struck_labels(viz.draw((out * out).sum(), grads=True).json, inside=-2.0) == []
+
+
+@pytest.mark.parametrize("direction", ["TB", "BT"])
+def test_where_scores_are_tall_or_small_the_arrow_of_the_queries_ends_at_no_corner(direction: str) -> None:
+    for mask, grads, values, dropout in itertools.product(*[(False, True)] * 3, (0.0, 0.1)):
+        looks = {"mask": mask, "grads": grads, "dropout": dropout, "direction": direction}
+        assert tips_at_corners(drawing(level="ops", values=values, **looks).json, "permute") == []
+        assert tips_at_corners(drawing(values=True, **looks).json, "linQ") == []
 
 
 @pytest.mark.parametrize("options", [{}, {"names": "code"}, {"direction": "BT"}, {"grads": True}])

@@ -52,18 +52,17 @@ class _Writer:
 
     def _defaults(self) -> Iterator[str]:
         theme, (ranksep, nodesep), margin = self.theme, SPACING[self.direction], "0.08,0.035"
-        labels = any(arrow.gradient for arrow in self.picture.arrows)
-        if self.direction == "LR" and (labels or self.picture.level == "ops" or self.picture.code):
+        picture, labels = self.picture, any(arrow.gradient for arrow in self.picture.arrows)
+        if self.direction == "LR" and (labels or picture.level == "ops" or picture.code):
             # a long row, that must still be read on a slide
-            ranksep, margin = 0.12 if labels or self.picture.code else 0.18, "0.04,0.035"
+            ranksep, margin = 0.12 if labels or picture.code else 0.18, "0.04,0.035"
         elif labels:  # they make room of their own between ranks
             ranksep = 0.20
-        if self.heads > 1:
-            # the arrows of a parameter's box must part
-            ranksep = 0.34 if (self.heads, self.direction) == (2, "TB") else 0.42
+        row = (picture.level, self.direction) == ("heads", "TB")
+        if self.heads > 1:  # the arrows of a parameter's box must part
+            ranksep = 0.34 if row and self.heads == 2 else 0.42 - 0.04 * any(b.grids for b in picture.order)
         # a second look for crossings would forget the order of lanes in their frames
-        look = (self.picture.level, self.direction) == ("heads", "TB") or self.picture.level == "ops"
-        order = "" if look else ", remincross=false"
+        order = "" if row or picture.level == "ops" else ", remincross=false"
         label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
         yield (
             f"  graph [rankdir={self.direction}, ranksep={ranksep:.2f}, nodesep={nodesep:.2f}, newrank=true, "
@@ -140,8 +139,7 @@ class _Writer:
             middle = f'<TD WIDTH="{wide[1]}">{self.theme.small(shape)}</TD>' if shape else ""
             rows += f'<TR><TD WIDTH="{wide[0]}">{name}</TD>{middle}'
             rows += f'<TD WIDTH="{wide[2]}" ALIGN="RIGHT">{self.theme.small(size)}</TD></TR>'
-        head = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="0" CELLPADDING="3" COLOR="{self.theme.rule}">'
-        return f"{head}{rows}</TABLE>"
+        return _table(rows, 0, 3, f'BORDER="0" COLOR="{self.theme.rule}"', 1)
 
     def _cells(self, box: Box, stroke: str) -> str:
         sideways = self.direction == "LR"
@@ -153,9 +151,8 @@ class _Writer:
         stroke, fill = self.theme.kinds["fault" if cell.fault else box.kind]
         shape = f" {self.theme.small(cell.shape)}" if cell.shape else ""
         tooltip = symbols.escape(symbols.clean(cell.tooltip))
-        said = cell.found or cell.gradient
-        between = " " if stacked else "</TD></TR><TR><TD>"
-        said = between + self._gradient(said, bold=cell.zero or bool(cell.found)) if said else ""
+        found = self._gradient(cell.found or cell.gradient, bold=cell.zero or bool(cell.found))
+        said = (" " if stacked else "</TD></TR><TR><TD>") + found if cell.found or cell.gradient else ""
         said = _table(f"<TR><TD>{cell.symbol}{shape}{said}</TD></TR>", 0, 1)
         frame = _table(f"<TR><TD>{said}</TD></TR>", 0, 3, f'BORDER="1" COLOR="{stroke}" BGCOLOR="{fill}"')
         # without HREF, Graphviz drops the TOOLTIP; an arrow begins at the outer frame
@@ -231,6 +228,8 @@ class _Writer:
         head = f"{arrow.head.name}:{arrow.head_port}:n" if aimed else arrow.head.name
         if (tail.lane, arrow.head.lane) == ("V", "O") and tail.cluster is not arrow.head.cluster:
             head += ":s" if self.direction == "LR" else ":e"  # straight through the frame's side
+        beside = self.direction != "LR" and (tail.lane, arrow.head.lane) == ("Q", "S")
+        head += ":w" if beside and (arrow.label or arrow.head.grids) else ""  # or it ends at a round corner
         if frame is not None and frame.outer and arrow.head.lane in sides and not (cells or arrow.gradient):
             # or it cuts the lane before
             head += {"TB": ":n", "BT": ":s"}.get(self.direction, "")
@@ -252,7 +251,7 @@ class _Writer:
     def _arrow_label(self, arrow: Arrow) -> str:
         passes = "  " * ((arrow.tail.lane, arrow.head.lane) == ("Q", "S"))  # and keeps off the box of Kᵀ
         shape = f" {arrow.label}{passes}" if arrow.label and self.direction != "LR" else ""
-        norm = f'<FONT COLOR="{self.theme.gradient}"> {arrow.gradient}</FONT>' if arrow.gradient else ""
+        norm = f'<FONT COLOR="{self.theme.gradient}"> {passes}{arrow.gradient}</FONT>' * bool(arrow.gradient)
         if norm and self.direction == "LR":  # room below it, or the arrow strikes its digits
             return _table(f'<TR><TD>{norm}</TD></TR><TR><TD HEIGHT="8"></TD></TR>')
         space = " " * (self.between[arrow.tail, arrow.head] > 1)  # or the arrow beside it strikes the digits
@@ -318,8 +317,8 @@ def _with_ports(line: str, parts: list[Cell]) -> str:
     return _table(f'<TR>{row}<TD HEIGHT="19">{line}</TD></TR>')
 
 
-def _table(rows: str, spacing: int = 0, padding: int = 0, look: str = 'BORDER="0"') -> str:
-    return f'<TABLE {look} CELLBORDER="0" CELLSPACING="{spacing}" CELLPADDING="{padding}">{rows}</TABLE>'
+def _table(rows: str, space: int = 0, pad: int = 0, look: str = 'BORDER="0"', lines: int = 0) -> str:
+    return f'<TABLE {look} CELLBORDER="{lines}" CELLSPACING="{space}" CELLPADDING="{pad}">{rows}</TABLE>'
 
 
 def simple(graph: Graph) -> str:
