@@ -26,7 +26,7 @@ from drawings import VIEWS, cases, drawing, faults, rare
 
 import microtensor as mt
 from microtensor import viz
-from models import MultiHeadAttention
+from models import GPT, GPTConfig, MultiHeadAttention
 
 
 @pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
@@ -168,6 +168,18 @@ def test_the_arrows_of_an_input_to_all_heads_leave_side_by_side(heads: int) -> N
             assert min(b - a for a, b in itertools.pairwise(places)) > 25
         assert len(together(layout)) <= heads
     assert together(drawing(level="heads", dropout=0.0, bias=False).json) == []
+
+
+@pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
+def test_the_arrows_of_a_weight_that_is_used_twice_leave_apart(direction: str) -> None:
+    """Tied embeddings: both began at the middle of their box."""
+    gpt = GPT(GPTConfig(block_size=8, vocab_size=20, n_layer=2, n_head=2, n_embd=16))
+    for grads in (False, "random"):
+        layout = viz.draw(gpt, mt.randint(0, 20, (2, 8)), depth=2, grads=grads, direction=direction).json
+        first, second = starts(
+            layout, next(o["id"] for o in layout["objects"] if "param" in o.get("class", ""))
+        )
+        assert math.dist(first, second) > 8
 
 
 @pytest.mark.parametrize("direction", ["TB", "LR"])

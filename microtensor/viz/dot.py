@@ -213,6 +213,8 @@ class _Writer:
         tail = arrow.tail
         # of cells below each other but the last an arrow would cross their box: none of them says its cell
         cells = tail.shape == "cells" and (self.direction == "LR" or not tail.stacked)
+        # and a weight that is used twice would send both arrows off as one
+        cells = cells and sum(box is tail for box, _ in self.between) <= len(tail.cells)
         port = f":{arrow.port}:{PORT_SIDE[self.direction]}" if cells and arrow.port else ""
         # of an input each lane's at another side: its corners are round, and two arrows would share one
         sides, frame = {"Q": "w", "K": PORT_SIDE[self.direction], "V": "e"}, arrow.head.cluster
@@ -325,8 +327,7 @@ def simple(graph: Graph) -> str:
     """A tape as plain DOT: a quoted label per node, leaves as boxes, an edge per argument slot."""
     lines = ["digraph tape {"]
     for node in graph.nodes:
-        name = node.given if node.given is not None else node.symbol
-        called = [] if name is None else [symbols.one_line(name)]
+        called = [symbols.one_line(name) for name in (node.given, node.symbol) if name is not None][:1]
         said = called or [f"{node.kind} {node.shape}"] if node.op is None else [*called, node.op.name]
         text, shape = " = ".join(said), "box" if node.op is None else "ellipse"
         text = text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")  # which Graphviz reads
