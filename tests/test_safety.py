@@ -1139,6 +1139,34 @@ def test_a_view_taken_under_no_grad_of_what_was_changed_since_is_ambiguous():
     assert not detached.requires_grad
 
 
+TO_A_VIEW = {
+    "mul_": lambda v: v.mul_(2.0),
+    "zero_": lambda v: v.zero_(),
+    "copy_": lambda v: v.copy_(mt.ones(2)),
+    "setitem": lambda v: v.__setitem__(0, 5.0),
+    "add_ of what needs a gradient": lambda v: v.add_(mt.ones(2, requires_grad=True)),
+}
+
+
+@pytest.mark.parametrize("change", TO_A_VIEW.values(), ids=TO_A_VIEW)
+def test_a_view_taken_under_no_grad_is_not_changed_while_recording(change):
+    """The gradient through what was there before was silently 0."""
+    x = mt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x * 1.0
+    with mt.no_grad():
+        view = y[:2]
+    with pytest.raises(
+        RuntimeError, match=r"this view of shape \(2,\) was taken under no_grad, .* a clone\(\)"
+    ):
+        change(view)
+    assert y.tolist() == [1.0, 2.0, 3.0]  # nothing was changed before
+    with mt.no_grad():
+        change(view)
+    change(y.detach()[:2])  # shares memory and no tape
+    y.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0, 1.0]
+
+
 ones, minus = mt.ones(3, 3).tril(), float("-inf")
 MASKS = {
     "zeros and ones": (ones, ValueError, "hides nothing; make it boolean"),

@@ -78,17 +78,19 @@ class InPlace:
         if self.base is not None:
             engine.refresh(self)
         root = self if self.base is None else self.base[0]
-        # else the leaf is a view, this one or what it shows
+        # else the leaf is a view, this one or what it shows, or no gradient goes through this one
         inner = root._requires_grad == self._requires_grad
         if mode.grad and root.grad_fn is None and (root._requires_grad or not inner):
-            shape = root.shape if inner else self.shape
-            raise RuntimeError(f"{who}: a leaf tensor of shape {shape} that requires a gradient cannot be "
-                               f"changed in place while recording; do it under no_grad(), as every update; "
-                               f"else on a clone()")  # fmt: skip
+            raise RuntimeError(f"{who}: a leaf tensor of shape {(root if inner else self).shape} that "
+                               f"requires a gradient cannot be changed in place while recording; do it under "
+                               f"no_grad(), as every update; else on a clone()")  # fmt: skip
+        if mode.grad and root.grad_fn is not None and not inner:
+            raise RuntimeError(f"{who}: this view of shape {self.shape} was taken under no_grad, of a tensor "
+                               f"that is recorded: does a gradient flow through it? take it while recording; "
+                               f"or change it under no_grad(), or change a clone()")  # fmt: skip
         if not self.array.flags.writeable:
-            raise RuntimeError(
-                f"{who}: this tensor of shape {self.shape} shares read-only memory; change a clone()"
-            )
+            raise RuntimeError(f"{who}: this tensor of shape {self.shape} shares read-only memory; change a "
+                               f"clone()")  # fmt: skip
         return root
 
     def _record_view(self: Any, who: str, root: Tensor, result: Tensor) -> None:
