@@ -75,18 +75,18 @@ def check(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
 _told: WeakValueDictionary[int, Any] = WeakValueDictionary()  # leaves of whose sums a warning has told, by id
 
 
-def warn_of_sums(grown: Sequence[Any], leaves: int, zeroed: Place | None) -> None:
-    """Warns once of leaves, of so many, whose gradients are sums of steps; zeroed: where others were."""
+def warn_of_sums(grown: Sequence[Any], leaves: int, zeroed: tuple[Place | None, str] | None) -> None:
+    """Warns once of leaves, of so many, whose gradients are sums of steps. zeroed: others, where, by whom."""
     stale = [leaf for leaf in grown if id(leaf) not in _told]
     _told.update({id(leaf): leaf for leaf in stale})
     if stale:
         _, place, who, _ = stale[0].version
-        last = f"; the one at {line_of(zeroed)} has not reached these" if zeroed else ""
-        cures = [f"optimizer.zero_grad() (model.zero_grad() reaches its own alone{last})"]
-        cures.insert(who.endswith(".step"), "p.grad = None for each")
+        owner = f"that {who[:-5]}'s own" if who.endswith(".step") else "an optimizer's or a module's"
+        last = f"{line_of(*zeroed)} has not reached these" if zeroed else "another's does not reach these"
+        cures = [f"{owner} zero_grad() ({last})", "p.grad = None for each"][:: 1 if "that" in owner else -1]
         warn(f"backward: .grad adds up the gradients of three steps, in {len(stale)} of {leaves} leaves, the "
-             f"first of shape {stale[0].shape}; set it to zero once a step, right after {who} at "
-             f"{line_of(place)}: {', or '.join(cures)}")  # fmt: skip
+             f"first of shape {stale[0].shape}; set it to zero once a step, after every {who} at "
+             f"{line_of(place)}: by {', or by '.join(cures)}")  # fmt: skip
 
 
 def _made(entry: Entry) -> str:

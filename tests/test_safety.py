@@ -768,8 +768,8 @@ def test_gradients_added_up_are_told_the_change_before_which_they_are_to_be_zero
 
     step(), step()
     line = step.__code__.co_firstlineno + {"SGD.step": 4, "sub_": 6, "x.data = …": 8}[by]
-    cure = r"optimizer\.zero_grad\(\) \(model" if by == "SGD.step" else r"p\.grad = None for each, or"
-    said = rf"set it to zero once a step, right after {by} at .*_safety\.py:{line}: {cure}"
+    cure = r"by that SGD's own zero_grad" if by == "SGD.step" else r"by p\.grad = None for each, or by an opt"
+    said = rf"set it to zero once a step, after every {by} at .*_safety\.py:{line}: {cure}"
     with pytest.warns(UserWarning, match=said):
         step()
 
@@ -1704,8 +1704,25 @@ def test_a_forgotten_zero_grad_is_told_with_the_line_of_one_that_did_not_reach_i
             optimizer.step()
 
     line = three_steps.__code__.co_firstlineno + 2
-    last = rf"the one at .*py:{line} has not reached these"
-    said = rf"in 1 of 3 leaves.*\(model\.zero_grad\(\) reaches its own alone; {last}\)"
+    last = rf"Linear\.zero_grad at .*py:{line} has not reached these"
+    said = rf"in 1 of 3 leaves.*, after every SGD\.step at .*: by that SGD's own zero_grad\(\) \({last}\)"
+    with pytest.warns(UserWarning, match=said):
+        three_steps()
+
+
+def test_a_zero_grad_of_one_optimiser_of_two_is_told_as_that_ones():
+    """One level too far to the left, the last of a loop's optimisers alone is reached."""
+    w, b = mt.ones(2, requires_grad=True), mt.ones(2, requires_grad=True)
+    optimizers = [optim.SGD([w], lr=0.1), optim.Adam([b], lr=0.1)]
+
+    def three_steps():
+        for _ in range(3):
+            (w * b).sum().backward()
+            for opt in optimizers:
+                opt.step()
+            opt.zero_grad()
+
+    said = r"in 1 of 2 .* after every SGD\.step .* that SGD's own .*\(Adam\.zero_grad at"
     with pytest.warns(UserWarning, match=said):
         three_steps()
 
@@ -1721,7 +1738,7 @@ def test_a_zero_grad_before_the_last_backward_is_not_named_in_a_warning():
             with mt.no_grad():
                 w.sub_(w.grad)
 
-    with pytest.warns(UserWarning, match=r"reaches its own alone\)$"):
+    with pytest.warns(UserWarning, match=r"zero_grad\(\) \(another's does not reach these\)"):
         three_steps()
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
-def forget_gradients(tensors: Iterable[Any], set_to_none: bool) -> None:
+def forget_gradients(owner: Any, tensors: Iterable[Any], set_to_none: bool) -> None:
     """zero_grad of modules and optimisers."""
-    last_zeroed[0] = caller()
+    last_zeroed[0] = caller(), f"{type(owner).__name__}.zero_grad"
     for x in tensors:
         zeros = not set_to_none and x.grad is not None  # a new array: the old gradient may be shared
         x.grad = engine.make(np.zeros_like(x.grad.array), None, None) if zeros else None

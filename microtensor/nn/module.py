@@ -291,7 +291,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters (or set them to zero)."""
-        forget_gradients(self.parameters(), set_to_none)
+        forget_gradients(self, self.parameters(), set_to_none)
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
         """Train all parameters below, or freeze them."""

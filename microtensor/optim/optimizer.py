@@ -123,7 +123,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero."""
-        forget_gradients(self._params(), set_to_none)
+        forget_gradients(self, self._params(), set_to_none)
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
