@@ -107,7 +107,7 @@ def no_product(a: Any, b: Any) -> ValueError:
     rule = f"the last axis of the first ({K}) must equal the second last of the second ({L})"
     if K == L:
         rule = f"axes {lead} and {b.shape[:-2]} before the last two must be equal or 1, from the right"
-        cure += "; look where these were split, turned or joined: by view(), transpose(), cat()"
+        cure = "; look where these were split, turned or joined: by view(), transpose(), cat()" + cure
     ways = {".mT": b.mT, ".mT instead of .T": b.T.mT, ".transpose(-3, -2)": b.swapaxes(-min(b.ndim, 3), -2)}
     for how, c in reversed(ways.items()):
         if c.shape[-2] == K and common(lead, c.shape[:-2]) is not None:
@@ -118,5 +118,5 @@ def no_product(a: Any, b: Any) -> ValueError:
 def factor(*shapes: Shape) -> str:
     """How often the fewest heads go into the most, as where those of groups are repeated too often."""
     heads = sorted(n for shape in shapes for n in shape[-3:-2] if n > 1) or [1]
-    few, many, (n, rest) = heads[0], heads[-1], divmod(heads[-1], heads[0])
-    return f"; {many} is {n} · {few}: repeat the {few} more or the {many} less" if n > 1 and not rest else ""
+    few, many, n = heads[0], heads[-1], heads[-1] // heads[0] * (heads[-1] % heads[0] == 0)
+    return f"; {many} is {n} · {few}: if of groups, repeat the {few} more or the {many} less" if n > 1 else ""
