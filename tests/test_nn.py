@@ -44,6 +44,23 @@ def test_attributes_are_registered_under_their_paths():
     assert set(net.state_dict()) == {*NAMES, "offset"}
 
 
+def test_a_module_under_two_names_is_one_child_and_two_lines_of_the_repr():
+    net = nn.Module()
+    net.first, net.between = nn.Linear(2, 2), nn.ReLU()
+    net.again = net.first
+    assert list(net.named_children()) == [("first", net.first), ("between", net.between)]
+    assert list(net.children()) == [net.first, net.between]
+    assert "(again): Linear" in repr(net)
+
+
+def test_a_module_dict_takes_pairs():
+    assert list(nn.ModuleDict([("a", nn.ReLU()), ("b", nn.GELU())])) == ["a", "b"]
+    with pytest.raises(
+        TypeError, match=r"^ModuleDict: \[1\] holds no modules .*; give a dictionary, or pairs"
+    ):
+        nn.ModuleDict([1])
+
+
 def test_setting_before_init_says_what_is_missing():
     class Hasty(nn.Module):
         def __init__(self):

@@ -175,7 +175,7 @@ class ModuleDict(Module, MutableMapping[str, Module]):
     Source: PyTorch's ModuleDict.
     """
 
-    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+    def __init__(self, modules: Mapping[str, Module] | Iterable[Any] | None = None) -> None:
         super().__init__()
         self.update(() if modules is None else modules)
 

@@ -178,24 +178,24 @@ class Module:
         memo = set() if memo is None else memo
         waiting = [(prefix, self)]
         while waiting:
-            path, module = waiting.pop()
-            if module not in memo:
+            path, at = waiting.pop()
+            if at not in memo:
                 if remove_duplicate:
-                    memo.add(module)
-                yield path, module
-                below = reversed(module._modules.items())
-                waiting += [(_join(path, name), child) for name, child in below if child is not None]
+                    memo.add(at)
+                yield path, at
+                waiting += [(_join(path, n), m) for n, m in reversed(at._modules.items()) if m is not None]
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules set on this one, with their names."""
-        yield from ((name, child) for name, child in self._modules.items() if child is not None)
+        """The modules set on this one, each once, under the first of its names."""
+        at: dict[Module, str] = {}
+        return ((n, m) for n, m in self._modules.items() if m is not None and at.setdefault(m, n) == n)
 
     def modules(self) -> Iterator[Module]:
         """This module and all below it, each once."""
         return (module for _, module in self.named_modules())
 
     def children(self) -> Iterator[Module]:
-        """The modules set on this one."""
+        """The modules set on this one, each once."""
         return (child for _, child in self.named_children())
 
     def named_parameters(
@@ -387,7 +387,7 @@ class Module:
 
     def __repr__(self) -> str:
         extra = self.extra_repr()
-        children = [f"({name}): {child!r}" for name, child in self.named_children()]
+        children = [f"({name}): {child!r}" for name, child in self._modules.items() if child is not None]
         if children:
             extra = "\n".join(["", *extra.splitlines(), *children]).replace("\n", "\n  ") + "\n"
         return f"{type(self).__name__}({extra})"
