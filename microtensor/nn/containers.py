@@ -40,7 +40,8 @@ class _Numbered(Module):
             self.append(item)
         return self
 
-    __iadd__ = extend
+    def __iadd__(self: M, items: Iterable[Any]) -> M:
+        return self.extend(items)
 
     def __len__(self) -> int:
         return len(self._entries())
@@ -154,9 +155,8 @@ class Sequential(ModuleList):
             self._set(str(name), module)
 
     def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return Sequential(dict(list(self._modules.items())[index]))
-        return super().__getitem__(index)
+        part = dict([*self._modules.items()][index]) if isinstance(index, slice) else None
+        return super().__getitem__(index) if part is None else Sequential(part)
 
     __repr__ = Module.__repr__  # each module by its own number, as in PyTorch
 
