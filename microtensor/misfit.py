@@ -57,8 +57,7 @@ def _origin(x: Any) -> str:
             place, who, x = entry.place, entry.op.name, entry.inputs[0] if entry.op.view else None
         else:
             place, who, source = getattr(x, "made", (None, "", None))
-            alive = source and source()
-            x = x.base[0] if alive is None and x.base else alive
+            x = x.base[0] if (alive := source and source()) is None and x.base else alive
         for at, name in ((call, module.__name__), (place, who)):
             if at and (line := line_of(at)) != here and line not in ways:
                 ways[line] = line_of(at, name)
@@ -75,8 +74,8 @@ def to_fit(want: Shape, shape: Shape, name: str, grow: bool = False) -> str:
         return (both := common(want, new)) == want or (grow and both is not None)
 
     for kind in (_with_new_axes, _cut) if 0 < len(shape) < len(want) else ():
-        ways = {new: how for how, new in reversed([*kind(want, shape)]) if fits(new)}  # each new one once
-        if ways:
+        # each new one once
+        if ways := {new: how for how, new in reversed([*kind(want, shape)]) if fits(new)}:
             first = [f"{new} of the {name}'s {how}" for new, how in ways.items()][:-3:-1]
             return f", as {' or '.join(first)} would be"
     # a mask of queries in place of keys, or parts joined along the wrong axis: its .mT would fit and be wrong
@@ -109,9 +108,8 @@ def no_product(a: Any, b: Any) -> ValueError:
         rule = f"axes {lead} and {b.shape[:-2]} before the last two must be equal or 1, from the right"
         cure = "; look where these were split, turned or joined: by view(), transpose(), cat()" + cure
     ways = {".mT": b.mT, ".mT instead of .T": b.T.mT, ".transpose(-3, -2)": b.swapaxes(-min(b.ndim, 3), -2)}
-    for how, c in reversed(ways.items()):
-        if c.shape[-2] == K and common(lead, c.shape[:-2]) is not None:
-            cure = f", as {c.shape} of the second's {how} would"
+    fitting = (how for how, c in ways.items() if c.shape[-2] == K and common(lead, c.shape[:-2]) is not None)
+    cure = next((f", as {ways[how].shape} of the second's {how} would" for how in fitting), cure)
     return ValueError(f"matmul: shapes {a.shape} and {b.shape} do not fit; {rule}{cure}")
 
 
