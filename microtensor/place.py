@@ -17,7 +17,8 @@ __all__ = ["Place", "caller", "clock", "last_change", "last_walk", "last_zeroed"
 Place: TypeAlias = tuple[CodeType, int]  # code and instruction
 clock = itertools.count()  # numbers all that happens, in its order
 last_change = [-1]  # when anything was last changed in place: what was made later is as it was
-last_zeroed: list[Any] = [None]  # whose zero_grad() was last called since the last backward, and where
+# where, and whose, zero_grad() was last called since the last backward
+last_zeroed: list[tuple[Place | None, str] | None] = [None]
 last_walk: list[Any] = [-1, None, -1]  # when the last backward ended, where called, its newest root
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
