@@ -77,17 +77,26 @@ class Drawing:
 
     @property
     def dot(self) -> str:
-        """The drawing as DOT text."""
+        """The drawing as DOT text.
+
+        Source: ours; Graphviz's DOT language.
+        """
         return self._made.texts[0]
 
     @property
     def about(self) -> list[str]:
-        """Its equations, as plain text."""
+        """Its equations, as plain text.
+
+        Source: ours; the equations are the lecture's.
+        """
         return self._made.about
 
     @property
     def findings(self) -> list[str]:
-        """What is worth a look, found without being asked: a zero gradient, a dead row, the first NaN."""
+        """What is worth a look, found without being asked: a zero gradient, a dead row, the first NaN.
+
+        Source: ours.
+        """
         return self._made.findings
 
     def __repr__(self) -> str:
@@ -95,14 +104,23 @@ class Drawing:
 
     @property
     def source(self) -> graphviz.Source:
-        """A `graphviz.Source` of the DOT text (needs the package graphviz)."""
+        """A `graphviz.Source` of the DOT text.
+
+        Raises: ModuleNotFoundError without the package graphviz.
+        Source: the graphviz package's Source.
+        """
         import graphviz
 
         return graphviz.Source(self.dot)
 
     @functools.cached_property
     def json(self) -> dict[str, Any]:
-        """The layout: what Graphviz placed where, as its JSON output says it."""
+        """The layout: what Graphviz placed where, as its JSON output says it.
+
+        Raises: ValueError above max_nodes; RuntimeError without Graphviz, or if it mirrors heads in each way
+        to write them.
+        Source: Graphviz's output format json.
+        """
         return self._laid_out[1]
 
     @functools.cached_property
@@ -126,14 +144,20 @@ class Drawing:
 
     @property
     def rendered(self) -> str:
-        """The text that pictures are made of: `dot`, or where that is better laid out, another way of it."""
+        """The text that pictures are made of: `dot`, or where that is better laid out, another way of it.
+
+        Raises: as `json`, where it looks for another way.
+        Source: ours.
+        """
         return self._laid_out[0] if "subgraph" in self.dot else self.dot
 
     def save(self, path: str | Path) -> Path:
         """Write the drawing to a file; its suffix says how: .dot .svg .png .pdf .json, .html to explore it.
 
-        Raises: ValueError for another suffix or above max_nodes; RuntimeError without Graphviz (then the
-        .dot is written).
+        Returns the path.
+        Raises: ValueError for another suffix or above max_nodes; RuntimeError without Graphviz (then the .dot
+        is written); OSError if it cannot be written.
+        Source: ours; pictures are Graphviz's.
         """
         from microtensor.train.files import write  # only here: drawing alone needs nothing of training
 
@@ -154,7 +178,11 @@ class Drawing:
         return path
 
     def svg(self, *, standalone: bool = False) -> str:
-        """The drawing as SVG with theme, title and description; standalone with an XML declaration."""
+        """The drawing as SVG with theme, title and description; standalone with an XML declaration.
+
+        Raises: as `json`.
+        Source: ours, drawn by Graphviz.
+        """
         made, layout = self._render("svg").decode(), self.json
         text = svg.finish(made, layout, dot=self.dot, theme=self.theme, about=self.about)
         return '<?xml version="1.0" encoding="UTF-8"?>\n' + text if standalone else text

@@ -51,14 +51,20 @@ class AttentionMaps:
         return f"<AttentionMaps of {heads} heads, {T} queries × {S} keys>"
 
     def svg(self, *, standalone: bool = False) -> str:
-        """The maps as SVG with title and description; standalone with an XML declaration."""
+        """The maps as SVG with title and description; standalone with an XML declaration.
+
+        Source: ours.
+        """
         text = ET.tostring(_Writer(self).root, encoding="unicode")
         return '<?xml version="1.0" encoding="UTF-8"?>\n' + text if standalone else text
 
     def save(self, path: str | Path) -> Path:
-        """Write the maps to a file; its suffix says how: .svg or .png.
+        """Write the maps to a file; its suffix says how: .svg or .png. Returns the path.
 
-        Raises: ValueError for another suffix; RuntimeError for .png without the package resvg-py.
+        Warns: of a .png with signs that no font here has.
+        Raises: ValueError for another suffix; RuntimeError for .png without the package resvg-py; OSError if
+        it cannot be written.
+        Source: ours.
         """
         from microtensor.train.files import write
 
