@@ -37,18 +37,17 @@ class Frames:
         self.goes = self._goes(ops)
         self.sizes = Counter[Any](go for goes in self.goes.values() for go in goes.items())
 
-    def _around(self, group: Group) -> list[str]:
-        """The modules that a line of the paper lies in, outermost first."""
-        own = group.span is not None and group.span.kind == "module"
-        return prefixes(path_of(group))[: -1 if own else None]
-
     def _goes(self, ops: list[Group]) -> dict[Group, dict[str, Go]]:
         """Of each group, in which go the modules around it computed it."""
         found: dict[Group, dict[str, Go]] = {}
         before: dict[str, Go] = {}
         for number, group in enumerate(ops):
             calls = {span.path: span.start for span in group.members[0].spans if span.kind == "module"}
-            goes = {path: Go(calls.get(path), number) for path in self._around(group)}
+            own = (
+                group.span is not None and group.span.kind == "module"
+            )  # which lies in the modules around it
+            around = prefixes(path_of(group))[: -1 if own else None]
+            goes = {path: Go(calls.get(path), number) for path in around}
             same = {p: before[p] for p, go in goes.items() if p in before and before[p].call == go.call}
             found[group] = before = goes | same
         return found
@@ -59,10 +58,10 @@ class Frames:
             return None
         cluster = self.of_module(group)
         for span in group.members[0].spans if group.span is None or group.span.kind == "fold" else ():
-            framed = (
-                span.kind == "frame" and span in group.home.spans and (span.index or self.level != "heads")
-            )
-            if framed or (span.kind == "module" and self.level == "ops" and span.path):
+            own = span in group.home.spans and (span.index or self.level != "heads")
+            if (own and span.kind == "frame") or (
+                span.kind == "module" and self.level == "ops" and span.path
+            ):
                 cluster = self._open(span, cluster)
         return cluster
 

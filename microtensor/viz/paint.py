@@ -120,9 +120,7 @@ class Painter:
 
     def draw_groups(self) -> None:
         together = self._parameters_by_user() if self.by_line else {}
-        for group in self.folded.groups:
-            if group in self.of:
-                continue
+        for group in (g for g in self.folded.groups if g not in self.of):  # where one box is of several
             if group in together:
                 self._parameter_box(together[group])
             elif group.last.op is None:
@@ -201,7 +199,8 @@ class Painter:
         box = Box(name, id, group.lane or "O", "op", f"op {key}", [], [], "", f"ops.html#{key}")
         if self.by_line:
             count = sum(math.prod(n.shape or ()) for n in group.inside)
-            box.lines, box.small = self._equation(group), [self.shapes.html(node)]
+            box.lines = in_lines(self.names.line(group, html=True), self.options.longest(group.lane))
+            box.small = [self.shapes.html(node)]
             box.small += [f"{count:,} parameters{self._each(group)}"] if count else []
             box.cells = [] if self.narrow or span is None else self._parts(group, box.lines[0])
             made_by = f"op: {node.op.name}{' (fused)' * node.fused}"
@@ -216,10 +215,6 @@ class Painter:
             said = [f"{word} {symbols.untagged(box.aside)}".strip() + " (fused)" * node.fused]
         box.tooltip = "\n".join([*said, *self._facts(group)])
         self._add_op(box, group)
-
-    def _equation(self, group: Group) -> list[str]:
-        """The equation, in two lines where it is long."""
-        return in_lines(self.names.line(group, html=True), self.options.longest(group.lane))
 
     def _add_op(self, box: Box, group: Group) -> None:
         """Its place, what the options ask for (cost, values), and what was found."""

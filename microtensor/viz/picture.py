@@ -124,7 +124,8 @@ def in_lines(line: str, longest: int = LONGEST_LINE) -> list[str]:
     signs = ("+", "−", "/", "∘", "=", "+=")
     breaks = [i for i in range(1, len(words)) if words[i - 1] not in signs and words[i] != "="]
     halves = [(" ".join(words[:i]), " ".join(words[i:])) for i in breaks]
-    best = min(halves, key=lambda half: _unevenness(*half), default=())
+    # the longer half counts; a break before a sign is worth some characters
+    best = min(halves, key=lambda h: max(map(length, h)) + 4 * (h[1][0] not in "+−/∘·"), default=())
     return [part for half in best for part in in_lines(half, longest)] or [line]
 
 
@@ -137,8 +138,3 @@ def side_by_side(texts: list[str], longest: float, between: str) -> list[str]:
         else:
             lines.append(text)
     return lines
-
-
-def _unevenness(first: str, second: str) -> int:
-    """The longer half; a break before a sign is worth some characters."""
-    return max(length(first), length(second)) + (0 if second[0] in "+−/∘·" else 4)

@@ -96,8 +96,8 @@ class Recorder:
         before.axes = before.axes or tag.axes
 
     def open(self, kind: str, key: str, **details: Any) -> Span:
-        """Begin a span now."""
-        span = Span(kind, key, self.paths[-1] if self.paths else "", _now(), **details)
+        """Begin a span now: every entry made from now on is newer than this tick of the clock."""
+        span = Span(kind, key, self.paths[-1] if self.paths else "", next(clock), **details)
         span.within = self.numbered[-1].index if self.numbered else None
         self.spans.append(span)
         if span.index is not None:
@@ -106,7 +106,7 @@ class Recorder:
 
     def close(self, span: Span) -> None:
         """End a span now."""
-        span.end = _now()
+        span.end = next(clock)
         if span.index is not None:
             self.numbered.pop()
 
@@ -123,11 +123,6 @@ class _State(threading.local):
 
 
 _state = _State()
-
-
-def _now() -> int:
-    """A tick of the clock that numbers entries: every entry made from now on is newer."""
-    return next(clock)
 
 
 def current() -> Recorder | None:

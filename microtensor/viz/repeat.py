@@ -18,15 +18,12 @@ __all__ = ["repeat"]
 
 def repeat(folded: Folded) -> Folded:
     """Join layers until none are left to be joined, outer lists first."""
-    bases = {b for g in folded.groups for b in _lists(path_of(g))}
+    paths = {path_of(g) for g in folded.groups}
+    # the lists around each, as its parts begin: a.layers. of a.layers.0.b, nothing of 0.b
+    bases = {path[: part.start()] for path in paths for part in re.finditer(r"(?<![^.])\d+(?![^.])", path)}
     for base in sorted(bases, key=lambda b: (b.count("."), b)):
         folded = _join(folded, base)
     return folded
-
-
-def _lists(path: str) -> list[str]:
-    """The lists around a path, as its parts begin: a.layers. of a.layers.0.b, nothing of 0.b."""
-    return [path[: part.start()] for part in re.finditer(r"(?<![^.])\d+(?![^.])", path)]
 
 
 class _Layer:
@@ -34,7 +31,8 @@ class _Layer:
 
     def __init__(self, folded: Folded, path: str) -> None:
         self.path = path
-        self.groups = [g for g in folded.groups if g.last.op is not None and _inside(path_of(g), path)]
+        ops = [g for g in folded.groups if g.last.op is not None]
+        self.groups = [g for g in ops if f"{path_of(g)}.".startswith(f"{path}.")]
         own = set(self.groups)
         users = grouped((edge.tail, edge.head) for edge in folded.edges)
         constants = (g for g in folded.groups if g.last.kind in ("param", "const"))
@@ -58,10 +56,6 @@ class _Layer:
             [(self.place[e.head], _slots(e)) for e in self.outer],
             sorted(where[n] for n in self.results),
         )
-
-
-def _inside(path: str, outer: str) -> bool:
-    return path == outer or path.startswith(f"{outer}.")
 
 
 def _looks(group: Group) -> Any:
@@ -88,9 +82,8 @@ def _join(folded: Folded, base: str) -> Folded:
             runs[-1].append(layer)
         else:
             runs.append([layer])
-    for run in runs:
-        if len(run) > 1:
-            folded = _without(folded, run)
+    for run in (run for run in runs if len(run) > 1):
+        folded = _without(folded, run)
     return folded
 
 

@@ -92,12 +92,11 @@ def _tensors(bound: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
                 yield name, x
 
 
-@contextlib.contextmanager
-def _same_chance() -> Iterator[None]:
+def _same_chance() -> contextlib.ExitStack:
     """Dropout in the forward that is only drawn leaves the random numbers of the training as they were."""
-    with contextlib.ExitStack() as stack:
-        stack.callback(default_generator.set_state, default_generator.get_state())
-        yield
+    stack = contextlib.ExitStack()
+    stack.callback(default_generator.set_state, default_generator.get_state())
+    return stack
 
 
 @contextlib.contextmanager

@@ -82,6 +82,7 @@ class _Run:
         for left, y, width in widths.get(self.text.replace(*SPACE), ()):
             if abs(x - left - (width / 2 if middle else 0)) < 0.1 and abs(y - self.y) < 0.1:
                 self.left, self.width = left, width
+        self.end = self.left + self.width
 
     @property
     def shift(self) -> float:
@@ -95,15 +96,11 @@ def _join_runs(parent: ET.Element, widths: Widths) -> None:
     line: list[_Run] = []
     for child in [*parent, None]:
         run = _Run(child, widths) if child is not None and child.tag == f"{{{SVG}}}text" else None
-        joins = run and line and abs(run.y - line[-1].y) < 0.1 and abs(run.left - _end(line)) <= 1.5
+        joins = run and line and abs(run.y - line[-1].y) < 0.1 and abs(run.left - line[-1].end) <= 1.5
         if line and not joins:
             _as_one(parent, line)
             line = []
         line += [run] if run is not None else []
-
-
-def _end(line: list[_Run]) -> float:
-    return line[-1].left + line[-1].width
 
 
 def _as_one(parent: ET.Element, line: list[_Run]) -> None:
@@ -111,7 +108,7 @@ def _as_one(parent: ET.Element, line: list[_Run]) -> None:
     text = ET.Element(f"{{{SVG}}}text", {"x": f"{first.left:g}", "y": f"{first.y:g}"})
     if (said := "".join(run.text for run in line)) != " ".join(said.split()):
         text.set(f"{{{XML}}}space", "preserve")  # here: browsers do not hand it down
-    if (length := _end(line) - first.left) > 0:  # without it a wide font leaves the box
+    if (length := line[-1].end - first.left) > 0:  # without it a wide font leaves the box
         text.set("textLength", f"{length:.2f}")
         text.set("lengthAdjust", "spacingAndGlyphs")
     before = 0.0
