@@ -6,6 +6,7 @@ Stricter than `check_layout`, and so held by some levels only: a frame that arro
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -125,6 +126,27 @@ def tips_at_corners(graph: Any, lane: str) -> list[str]:
         ):
             found.append(f"{edge['id']} ends at a corner of {head['name']}")
     return found
+
+
+def through_tips(graph: Any, clear: float = 4.0) -> list[str]:
+    """Arrows that run through the tip of another one, or pass it by less than so many points."""
+    return [
+        f"{edge['id']} runs through the tip of {other['id']}"
+        for edge, other in itertools.permutations(_arrows(graph), 2)
+        if (tip := _tip(other)) is not None and _gap(_points(edge), *tip) < clear
+    ]
+
+
+def _tip(edge: Any) -> Any:
+    """Where the tip of an arrow begins and ends; None where it has none."""
+    end = re.search(r"e,(\S+)", edge["pos"])
+    return end and (_points(edge)[-1], np.array(end[1].split(","), float))
+
+
+def _gap(points: Any, start: Any, end: Any) -> float:
+    """How close points come to a straight line."""
+    share = np.clip((points - start) @ (end - start) / np.sum((end - start) ** 2), 0, 1)[:, None]
+    return float(np.hypot(*(points - start - share * (end - start)).T).min())
 
 
 def _arrows(graph: Any) -> Iterator[Any]:

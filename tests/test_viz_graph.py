@@ -542,12 +542,15 @@ def test_of_many_heads_the_arrow_of_a_parameter_has_its_lanes_colour() -> None:
 
 
 def test_of_a_head_each_arrow_ends_at_what_it_brings() -> None:
+    """But that of a parameter from the left: at the left of the box, or it would cross that of X."""
     dot = viz.draw(attention(), leaf(2, 5, 16), level="heads").dot
     for head, lane in itertools.product("12", "QKV"):
-        ends = re.findall(rf"(t|p)\w+(?::o\d:s)? -> lin{lane}{head}:(h\d):n ", dot)
-        assert ends == [("p", "h2"), ("t", "h1")]
+        ends = re.findall(rf"(t|p)\w+(?::o\d:s)? -> lin{lane}{head}:(l?h\d):n ", dot)
+        assert ends == [("p", "h2" if head == "1" else "lh1"), ("t", "h1")]
         (box,) = re.findall(rf"\n +lin{lane}{head} \[.*", dot)
-        ports = re.findall(r'PORT="(h\d)">(.*?)</TD>', box)
+        (left, first), *ports = re.findall(r'PORT="(l?h\d)">(.*?)</TD>', box)
+        assert (left, first[-3:]) == ("lh1", " = ")
+        ports = [port for port in ports if port[0] != "lh2"]
         assert ports == [("h1", "<I>X</I>"), ("h2", symbols.html(f"W_{head}^{lane}"))]
 
 

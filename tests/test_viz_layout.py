@@ -18,6 +18,7 @@ from crossings import (
     starts,
     struck_labels,
     through_own_tail,
+    through_tips,
     tips_at_corners,
     together,
     touching_scripts,
@@ -168,6 +169,15 @@ def test_the_arrows_of_an_input_to_all_heads_leave_side_by_side(heads: int) -> N
             assert min(b - a for a, b in itertools.pairwise(places)) > 25
         assert len(together(layout)) <= heads
     assert together(drawing(level="heads", dropout=0.0, bias=False).json) == []
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_of_heads_no_arrow_runs_through_the_tip_of_another(heads: int) -> None:
+    """Right of the middle those of parameters crossed those of X at the tips; of a mask those of scores."""
+    for mask, cross in ((True, False), (False, False), (False, True)):
+        for names, grads, bias in itertools.product(("math", "code"), *[(False, True)] * 2):
+            looks = {"names": names, "grads": grads, "bias": bias, "mask": mask, "cross": cross}
+            assert through_tips(drawing(level="heads", heads=heads, **looks).json) == [], looks
 
 
 @pytest.mark.parametrize("direction", ["TB", "BT", "LR"])

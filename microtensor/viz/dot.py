@@ -158,9 +158,14 @@ class _Writer:
         # without HREF, Graphviz drops the TOOLTIP; an arrow begins at the outer frame
         return f'<TD PORT="{cell.port}" TOOLTIP="{tooltip}" HREF="#{box.id}">{frame}</TD>'
 
+    def _side(self, cluster: Cluster | None, lane: str | None = None) -> float:
+        """How far right of the middle of all heads one stands, or a lane of it, in halves of a head."""
+        index = cluster.index if cluster is not None else None
+        return 2 * index - self.heads - 1 + {"Q": -0.5, "V": 0.5}.get(lane or "", 0) if index else 0
+
     def _cluster(self, cluster: Cluster, indent: str) -> Iterator[str]:
         theme, lines = self.theme, cluster.lines
-        sideways, second = self.direction == "LR", 2 * (cluster.index or 0) > self.heads + 1
+        sideways, second = self.direction == "LR", self._side(cluster) > 0
         above = sideways and not second  # of the spine; of heads on the outer side, where no arrow leaves
         right = second or (sideways and (cluster.module or cluster.index is not None))
         if cluster.outer:  # the corner that the fewest arrows pass, tried on models of every kind
@@ -225,9 +230,7 @@ class _Writer:
         parts += ["weight=10"] * (arrow in self.layout.heavy) + self.layout.extra.get(arrow, [])
         label = self._arrow_label(arrow)
         parts += [f"label=<{label}>"] * bool(label) + [f"tooltip={symbols.quote(arrow.tooltip)}"]
-        # of parameters of many heads an arrow to its letter would run along the border of a frame
-        aimed = arrow.head_port and not (tail.kind == "param" and self.heads > 2)
-        head = f"{arrow.head.name}:{arrow.head_port}:n" if aimed else arrow.head.name
+        head = arrow.head.name + self._end(arrow)
         if (tail.lane, arrow.head.lane) == ("V", "O") and tail.cluster is not arrow.head.cluster:
             head += ":s" if self.direction == "LR" else ":e"  # straight through the frame's side
         beside = self.direction != "LR" and (tail.lane, arrow.head.lane) == ("Q", "S")
@@ -236,6 +239,19 @@ class _Writer:
             # or it cuts the lane before
             head += {"TB": ":n", "BT": ":s"}.get(self.direction, "")
         return f"  {tail.name}{port} -> {head} [{', '.join(parts)}];"
+
+    def _end(self, arrow: Arrow) -> str:
+        """Where it ends: at what it brings; but in a head right of the middle, where parameters come from the
+        left, theirs end left of those of inputs, or they would run through the tips of these.
+        """
+        head, end = arrow.head, f":{arrow.head_port}:n" * bool(arrow.head_port)
+        side = self._side(head.cluster, head.lane)
+        if end and len(head.cells) == 1 and head.lane in [*"QKV"]:  # the parameter's ends in the middle
+            return end if side > 0 else ":lh1:n"
+        if end and arrow.tail.kind == "param":  # of a far head it would run along the border of a frame
+            return "" if abs(side) > 1.5 else ":lh1:n" if side > 0 else end
+        across = arrow.tail.kind == "const" and abs(side) > 1.5 and self.direction != "LR"
+        return (":nw" if side > 0 else ":ne") if across else end  # high above the tips that it passes
 
     def _fwd(self, arrow: Arrow) -> str:
         cross = arrow.tail.kind == "param" and arrow.head.cluster and arrow.head.cluster.index
@@ -315,7 +331,7 @@ def _with_ports(line: str, parts: list[Cell]) -> str:
     row = ""
     for part in parts:
         before, line = line.split(part.symbol, 1)
-        row += f'<TD>{before}</TD><TD PORT="{part.port}">{part.symbol}</TD>'
+        row += f'<TD PORT="l{part.port}">{before}</TD><TD PORT="{part.port}">{part.symbol}</TD>'
     return _table(f'<TR>{row}<TD HEIGHT="19">{line}</TD></TR>')
 
 
