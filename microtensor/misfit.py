@@ -114,7 +114,7 @@ def no_product(a: Any, b: Any) -> ValueError:
 
 
 def factor(*shapes: Shape) -> str:
-    """How often the fewest heads go into the most, as where those of groups are repeated too often."""
-    heads = sorted(n for shape in shapes for n in shape[-3:-2] if n > 1) or [1]
-    few, many, n = heads[0], heads[-1], heads[-1] // heads[0] * (heads[-1] % heads[0] == 0)
-    return f"; {many} is {n} · {few}: if of groups, repeat the {few} more or the {many} less" if n > 1 else ""
+    """How often the fewest heads go into the most: parts joined along them, or groups repeated too often."""
+    few, *_, many = 2 * sorted(n for shape in shapes for n in shape[-3:-2] if n > 1) or [1, 1]  # of one, both
+    cure = f"if cat() made it, join along another dim; if of groups, repeat the {few} more or the {many} less"
+    return f"; {many} is {many // few} · {few}: {cure}" if many > few and many % few == 0 else ""

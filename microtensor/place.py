@@ -50,7 +50,8 @@ def noted(result: Any, who: str, source: Any = None) -> Any:
 def line_of(place: Place | None, name: str = "") -> str:
     """`file:line` of what `caller` found; with a name as in "exp at file:line", "permute (x.T) at file:line".
 
-    Names are ours: where another is written there, in one line that can be read, that is added.
+    Names are ours: where another is written there, in one line that can be read, that is added, and of a join
+    in any case: it says of what, and along what dim.
     """
     where = "unknown line"
     if place is not None:
@@ -60,7 +61,7 @@ def line_of(place: Place | None, name: str = "") -> str:
         if name and line and line == end and last:
             text = linecache.getline(code.co_filename, line).encode()[first:last].decode(errors="replace")
             ours = name.split()[0].rpartition(".")[2].strip("_")
-            name += f" ({text})" if text and ours not in text else ""
+            name += f" ({text})" if text and (ours not in text or ours in ("cat", "stack")) else ""
     return f"{name} at {where}" if name else where
 
 

@@ -1448,16 +1448,19 @@ def test_what_fails_inside_an_op_is_told_with_where_it_did():
     assert said.value.__cause__.__traceback__.tb_next.tb_frame.f_code.co_name == "steep"
 
 
+JOINED = r"if cat\(\) made it, join along another dim"
+
+
 @pytest.mark.parametrize(
     ("heads", "said"),
     [
         (
             (16, 48),
-            "; 48 is 3 · 16: if of groups, repeat the 16 more or the 48 less",
+            rf"; 48 is 3 · 16: {JOINED}; if of groups, repeat the 16 more or the 48 less",
         ),
         (
             (16, 8),
-            "; 16 is 2 · 8: if of groups, repeat the 8 more or the 16 less",
+            rf"; 16 is 2 · 8: {JOINED}; if of groups, repeat the 8 more or the 16 less",
         ),
         ((16, 12), ""),
     ],
@@ -1476,6 +1479,18 @@ def test_heads_of_groups_that_are_repeated_by_a_wrong_factor_are_told_by_which(h
         ValueError, match=rf"before the last two equal or 1{said} \(\(2, 16, 5, 4\) is of ones"
     ):
         F.scaled_dot_product_attention(q, q, k)
+
+
+@pytest.mark.parametrize("join", ["mt.cat([k, k], dim=1)", "mt.stack([k[:, 0]] * 8, 1)"])
+def test_a_join_is_told_as_it_is_written_with_its_dim(join, tmp_path):
+    path = tmp_path / "joined.py"
+    path.write_text(f"k = {join}\n")
+    q = mt.ones(2, 4, 16, 8, requires_grad=True)
+    names = {"mt": mt, "k": q * 2}
+    exec(compile(path.read_text(), path, "exec"), names)
+    said = rf"of (cat|stack) {re.escape(f'({join})')} at .*joined\.py:1\)$"
+    with pytest.raises(ValueError, match=said):
+        q @ names["k"].mT
 
 
 def test_an_operand_that_is_a_view_is_told_back_to_what_was_split():
@@ -1560,7 +1575,9 @@ def test_what_is_on_no_tape_is_told_with_its_line_in_each_thread():
 def test_what_is_turned_where_it_fails_is_told_by_what_it_was_made_of():
     mask = mt.cat([mt.ones(3, 4).bool(), mt.ones(4, 4).bool()])
     line = inspect.currentframe().f_lineno - 1
-    with pytest.raises(ValueError, match=rf"\(\(7, 4\) is of cat at .*_safety\.py:{line}\)$"):
+    with pytest.raises(
+        ValueError, match=rf"\(\(7, 4\) is of cat \(mt\.cat\(.*\)\) at .*_safety\.py:{line}\)$"
+    ):
         mt.zeros(4, 7).masked_fill(~mask, 0.0)
 
 
