@@ -63,17 +63,27 @@ class LRScheduler:
         self.step()
 
     def get_lr(self) -> Sequence[float]:
-        """The rates of t = last_epoch, one per group."""
+        """The rates of t = last_epoch, one per group.
+
+        Raises: NotImplementedError where a subclass does not define it.
+        Source: PyTorch's LRScheduler.get_lr. Differs: of t alone, not of the rates before; so it may be
+        called at any time.
+        """
         raise NotImplementedError(f"{type(self).__name__}: has no formula; define get_lr(self)")
 
     def get_last_lr(self) -> list[float]:
-        """The rates set last, one per group."""
+        """The rates set last, one per group.
+
+        Source: PyTorch's LRScheduler.get_last_lr. Differs: a copy of the list.
+        """
         return list(self._last_lr)
 
     def step(self) -> None:
         """t ← t + 1, and set the rates of that t.
 
-        Raises: RuntimeError if another schedule steps the same optimiser.
+        Raises: RuntimeError if another schedule steps the same optimiser; TypeError for a rate that is no
+        number.
+        Source: PyTorch's LRScheduler.step. Differs: no epoch to jump to.
         """
         if hasattr(self, "_last_lr"):  # not while being made: the parts of SequentialLR are made, not stepped
             self._take_charge()
@@ -96,19 +106,28 @@ class LRScheduler:
         _in_charge[self.optimizer] = weakref.ref(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its numbers, copied; not the optimiser and no functions."""
+        """All of its numbers, copied; not the optimiser and no functions.
+
+        Source: PyTorch's LRScheduler.state_dict. Differs: a copy.
+        """
         return {k: copy.deepcopy(v) for k, v in self.__dict__.items() if k not in self.unsaved}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a state_dict(). The optimiser's rates are in the optimiser's own state.
 
-        Raises: ValueError naming the entries that are missing or unexpected.
+        Raises: ValueError naming the entries that are missing or unexpected, or for other numbers of groups
+        or schedules.
+        Source: PyTorch's LRScheduler.load_state_dict. Differs: all is checked before anything changes.
         """
         self.check_state_dict(state_dict)
         self.__dict__.update(copy.deepcopy(dict(state_dict)))
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Raise the ValueError that load_state_dict would raise; change nothing."""
+        """Refuse what load_state_dict would refuse; change nothing.
+
+        Raises: the ValueError of load_state_dict.
+        Source: ours.
+        """
         own, name = self.state_dict(), type(self).__name__
         if set(own) != set(state_dict):
             raise ValueError(

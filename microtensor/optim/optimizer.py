@@ -74,7 +74,12 @@ class Optimizer:
         return type(self).__name__
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """One more group, {"params": tensors, option: value, …}; options left out are the defaults."""
+        """One more group, {"params": tensors, option: value, …}; options left out are the defaults.
+
+        Raises: TypeError for no such dict, what is no tensor, or integers; ValueError for no parameters, one
+        of an earlier group, no leaf, and an impossible option.
+        Source: PyTorch's Optimizer.add_param_group. Differs: an empty group is an error.
+        """
         if not isinstance(param_group, Mapping) or "params" not in param_group:
             raise TypeError(
                 f'{self._name}: a group is {param_group!r}; give {{"params": tensors, option: value, …}}'
@@ -122,7 +127,11 @@ class Optimizer:
     # --- stepping -------------------------------------------------------------------------------------------
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or set them to zero."""
+        """Forget the gradients of all parameters, or set them to zero.
+
+        Raises: TypeError for a set_to_none that is neither a bool nor an integer.
+        Source: PyTorch's Optimizer.zero_grad.
+        """
         forget_gradients(self, self._params(), set_to_none)
 
     @no_grad()
@@ -136,6 +145,7 @@ class Optimizer:
         closure: computes the gradients again and returns the loss, which step then returns.
         Raises: ValueError if a gradient has not its parameter's shape and dtype, ValueError or TypeError for
         an option that has become impossible, such as an lr of NaN; nothing being changed.
+        Source: PyTorch's Optimizer.step. Differs: all is checked before anything moves; the warning.
         """
         loss = None
         if closure is not None:
@@ -204,8 +214,9 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """{"state": {index: {name: value}}, "param_groups": [{option: value, "params": [index]}]}, copied.
 
-        Parameters are numbered in the order of the groups. PyTorch's layout; but its tensors are live,
-        so that a kept state changes with the next step.
+        Parameters are numbered in the order of the groups.
+        Source: PyTorch's Optimizer.state_dict, and its layout. Differs: PyTorch's tensors are live, so that a
+        kept state changes with the next step.
         """
         index = {p: i for i, p in enumerate(self._params())}
         groups = [
@@ -222,6 +233,7 @@ class Optimizer:
         """Go on from a state_dict(), also from PyTorch's. Everything is checked before anything changes.
 
         Raises: ValueError naming what differs: groups, numbers of parameters, options, names or shapes.
+        Source: PyTorch's Optimizer.load_state_dict. Differs: it looks at options, names and shapes, too.
         """
         self.check_state_dict(state_dict)
         params = self._params()
@@ -235,7 +247,11 @@ class Optimizer:
                 self.state[p] = {name: self._into(name, value, p) for name, value in saved.items()}
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Raise the ValueError that load_state_dict would raise; change nothing."""
+        """Refuse what load_state_dict would refuse; change nothing.
+
+        Raises: the ValueError of load_state_dict.
+        Source: ours.
+        """
         faults = self._faults(state_dict)
         if faults:
             raise ValueError(
