@@ -41,7 +41,10 @@ class Generator:
 
     @cached_property
     def numpy(self) -> np.random.Generator:
-        """NumPy's generator: made on first use, for `import numpy.random` takes a tenth of ours."""
+        """NumPy's generator: made on first use, for `import numpy.random` takes a tenth of ours.
+
+        Source: ours; it is a numpy.random.Generator.
+        """
         return np.random.Generator(np.random.SFC64(np.random.SeedSequence(self._seed)))
 
     def manual_seed(self, seed: int) -> Generator:

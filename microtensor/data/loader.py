@@ -119,6 +119,8 @@ class DataLoader:
 
         A batch counts as soon as it is handed out. To evaluate inside a training loop use a second loader: an
         inner iteration of this one would move the position.
+
+        Source: ours; torchdata's StatefulDataLoader has this name.
         """
         generator = None if self.generator is None else as_tensor(self.generator.get_state())
         position: dict[str, Any] = {"seed": self._seed, "batch": self._given, "generator": generator}
@@ -132,6 +134,7 @@ class DataLoader:
         """Go on from a state_dict(): the next iteration yields the rest of that epoch, in its order.
 
         Raises: ValueError naming what differs: the length of the data set, batch_size, shuffle, a generator.
+        Source: ours; torchdata's StatefulDataLoader has this name.
         """
         self.check_state_dict(state_dict)
         if self.generator is not None:
@@ -143,7 +146,11 @@ class DataLoader:
         self._resuming = self._given > 0 or self._seed is not None or self._drawn is not None
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Raise the ValueError that load_state_dict would raise; change nothing."""
+        """Refuse what load_state_dict would refuse; change nothing.
+
+        Raises: the ValueError of load_state_dict.
+        Source: ours.
+        """
         own = self.state_dict()
         if set(own) != set(state_dict):
             raise ValueError(f"DataLoader: a state has the keys {sorted(own)}, not {sorted(state_dict)}; "

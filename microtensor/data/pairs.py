@@ -31,22 +31,35 @@ class PairCorpus:
     """Every character of the corpus, sorted by code point; character i has id i + 3."""
 
     def train_pairs(self, n: int, rng: np.random.Generator) -> Sequence[Any]:
-        """n pairs to train on, drawn with replacement; none of them is in `test_pairs`."""
+        """n pairs to train on, drawn with replacement; none of them is in `test_pairs`.
+
+        Raises: NotImplementedError where a subclass does not define it; TypeError for an rng that is not
+        NumPy's.
+        Source: ours.
+        """
         raise NotImplementedError(f"{type(self).__name__}: draws no pairs; define train_pairs(self, n, rng)")
 
     def test_pairs(self) -> Sequence[Any]:
-        """The pairs that are held out: the same ones for the same seed."""
+        """The pairs that are held out: the same ones for the same seed.
+
+        Raises: NotImplementedError where a subclass does not define it.
+        Source: ours.
+        """
         raise NotImplementedError(f"{type(self).__name__}: holds no pairs out; define test_pairs(self)")
 
     @property
     def vocab_size(self) -> int:
-        """V, with PAD, BOS and EOS. Sources and targets share one vocabulary."""
+        """V, with PAD, BOS and EOS. Sources and targets share one vocabulary.
+
+        Source: ours.
+        """
         return EOS + 1 + len(self.characters)
 
     def encode(self, text: str) -> list[int]:
         """The ids of the text, without BOS and EOS.
 
         Raises: ValueError naming the first character that the corpus lacks.
+        Source: ours.
         """
         ids = [self.characters.find(char) for char in text]
         if -1 in ids:
@@ -60,6 +73,7 @@ class PairCorpus:
         """The text up to the first EOS; PAD and BOS are skipped.
 
         Raises: ValueError if an id is outside 0 … V − 1.
+        Source: ours.
         """
         text = ""
         for i in map(int, ids):
@@ -76,6 +90,8 @@ class PairCorpus:
         """BOS, the characters and EOS of each text, one text a row, filled up with PAD on the right.
 
         Shapes: B texts of at most L characters → (B, L + 2)
+        Raises: ValueError naming the first character that the corpus lacks.
+        Source: ours.
         """
         rows = [[BOS, *self.encode(text), EOS] for text in texts]
         ids = np.full((len(rows), max(map(len, rows), default=0)), PAD, dtype=np.int64)
@@ -114,7 +130,11 @@ class PairBatches(Dataset[tuple[Tensor, Tensor]]):
         return from_numpy(sources), from_numpy(self.corpus.batch([pair.target for pair in pairs]))
 
     def pairs(self, index: int) -> list[Any]:
-        """What batch `index` holds, as text."""
+        """What batch `index` holds, as text.
+
+        Raises: IndexError for a batch that the run does not have.
+        Source: ours; batches by length: "Attention Is All You Need", §5.1.
+        """
         if not 0 <= index < self.n_batches:
             raise IndexError(f"PairBatches: there is no batch {index}; batches are 0 to {self.n_batches - 1}")
         number, place = divmod(index, self.pool)

@@ -51,7 +51,6 @@ class _Task(PairCorpus):
         self._held_out = held_out
 
     def train_pairs(self, n: int, rng: np.random.Generator) -> list[TaskPair]:
-        """n pairs to train on, drawn with replacement; none of them is in `test_pairs`."""
         pairs: list[TaskPair] = []
         while len(pairs) < n:
             source = self._draw(rng)
@@ -60,7 +59,6 @@ class _Task(PairCorpus):
         return pairs
 
     def test_pairs(self) -> list[TaskPair]:
-        """The n_test pairs that are held out: the same ones for the same seed."""
         return [TaskPair(source, self.answer(source)) for source in self._held_out.values()]
 
     def answer(self, source: str) -> str:
@@ -110,7 +108,11 @@ class StringTask(_Task):
         super().__init__(n_test, seed, len(characters) ** shortest)
 
     def answer(self, source: str) -> str:
-        """The source as the rule changes it."""
+        """The source as the rule changes it.
+
+        Raises: TypeError for what is no string.
+        Source: ours.
+        """
         return RULES[self.rule](source)
 
     def _draw(self, rng: np.random.Generator) -> str:
@@ -145,6 +147,7 @@ class AdditionTask(_Task):
         """The n_digits + 1 digits of the sum.
 
         Raises: ValueError for what is no sum of two whole numbers.
+        Source: ours; digits in reverse: Lee et al. 2023, "Teaching Arithmetic to Small Transformers".
         """
         try:
             total = sum(map(int, source.removesuffix("=").split("+")))

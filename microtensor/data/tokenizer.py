@@ -39,7 +39,10 @@ class CharTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many characters there are."""
+        """How many characters there are.
+
+        Source: ours; nanoGPT's name.
+        """
         return len(self.chars)
 
     def __len__(self) -> int:
@@ -49,6 +52,7 @@ class CharTokenizer:
         """The id of each character.
 
         Raises: ValueError naming the first character that the vocabulary lacks, and its place.
+        Source: ours; nanoGPT's name.
         """
         try:
             return [self._ids[char] for char in text]
@@ -63,6 +67,7 @@ class CharTokenizer:
         """The text of a list, array or 1-D tensor of ids.
 
         Raises: ValueError for an id outside 0 … vocab_size − 1.
+        Source: ours; nanoGPT's name.
         """
         numbers = ids.tolist() if isinstance(ids, Tensor) or hasattr(ids, "tolist") else list(ids)
         for i in numbers:
