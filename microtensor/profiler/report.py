@@ -36,11 +36,17 @@ class Row:
 
     @property
     def seconds(self) -> float:
-        """Forward and backward."""
+        """Forward and backward.
+
+        Source: ours.
+        """
         return self.forward + self.backward
 
     def add(self, span: Span) -> None:
-        """Count an op's span."""
+        """Count an op's span.
+
+        Source: ours.
+        """
         if span.backward:
             self.backward_calls += not span.late
             self.backward += span.own / 1e9
@@ -108,7 +114,11 @@ class profile:
 
     @property
     def seconds(self) -> float:
-        """How long the block took."""
+        """How long the block took.
+
+        Raises: RuntimeError while it runs.
+        Source: ours.
+        """
         self._finished("seconds")
         return (self._end - self._start) / 1e9
 
@@ -117,6 +127,7 @@ class profile:
 
         by: "op" or "module". An op outside any module counts for none.
         Raises: ValueError for another `by`; RuntimeError while the block runs.
+        Source: ours; PyTorch's key_averages is such a list.
         """
         if by not in ("op", "module"):
             raise ValueError(f'profile.rows: by is {by!r}; choose "op" or "module"')
@@ -138,6 +149,9 @@ class profile:
 
         FLOP are the forward's, counted as in `mt.tape`. A VJP is taken to need as many, a product one product
         for each gradient.
+        Raises: ValueError for another `by` or a limit that is no integer of 1 or more; RuntimeError while the
+        block runs.
+        Source: ours; PyTorch's key_averages().table() is such a text.
         """
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
             raise ValueError(f"profile.table: limit is {limit!r}; give an integer of 1 or more, or None")
@@ -191,6 +205,8 @@ class profile:
 
         Ops lie in the calls of their modules, forward and backward; a module's backward lasts from the first
         to the last of its VJPs.
+        Raises: RuntimeError while the block runs; OSError if the file cannot be written.
+        Source: ours; the format is Chrome's Trace Event Format.
         """
         spans, recorder = self._finished("save"), self._recorder
         assert recorder is not None

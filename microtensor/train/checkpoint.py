@@ -56,6 +56,7 @@ class Checkpoint:
         generator's and those of the dict are put back.
         Raises: ValueError naming what differs: names, shapes and dtypes of weights, classes, states that
         lack.
+        Source: ours.
         """
         given = {"optimizer": optimizer, "scheduler": scheduler, "loader": loader}
         given = {name: obj for name, obj in given.items() if obj is not None}

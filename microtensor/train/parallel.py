@@ -45,16 +45,28 @@ class World:
     overlap = True
 
     def share(self, batches: Any) -> tuple[Any, float]:
-        """Our part of the next batch of all ranks, and what fraction of it that is."""
+        """Our part of the next batch of all ranks, and what fraction of it that is.
+
+        Raises: StopIteration after the last batch; among several ranks, ValueError for tensors of unequal
+        lengths.
+        Source: ours.
+        """
         return next(batches), 1.0
 
     def own_random(self) -> AbstractContextManager[Callable[[], Any]]:
-        """Around the forward of our part: the default generator gives each rank other numbers, and dropout
-        those of our rows. It gives what may stand around the same forward again."""
+        """Around the forward of our part: each rank draws other numbers, and dropout those of our rows.
+
+        It gives what may stand around the same forward again.
+        Source: ours.
+        """
         return nullcontext(nullcontext)
 
     def backward(self, loss: Tensor, stepped: list[Tensor], unit: float, last: bool) -> None:
-        """loss.backward(), the last one of a step or not: gradients may leave for the other ranks."""
+        """loss.backward(), the last one of a step or not: gradients may leave for the other ranks.
+
+        Raises: as `Tensor.backward`.
+        Source: Li et al. 2020, "PyTorch Distributed", §3.2.
+        """
         loss.backward()
 
     def average(
@@ -62,7 +74,10 @@ class World:
     ) -> tuple[float, float]:
         """Turn .grads from a rank's Σ nᵢ·gᵢ / unit into all ranks' Σ nᵢ·gᵢ / Σ nᵢ; gives mean, Σ n.
 
-        counted: whether n is of tokens, not of rows; a TypeError if the ranks differ in it.
+        counted: whether n is of tokens, not of rows.
+        Raises: among several ranks, TypeError if they differ in `counted`, RuntimeError if they drew other
+        batches.
+        Source: ours; the sums are MPI's Allreduce.
         """
         if n and n != unit:
             with no_grad():
@@ -72,14 +87,26 @@ class World:
         return loss, n
 
     def any(self, flag: bool) -> bool:
-        """Whether it is set on some rank."""
+        """Whether it is set on some rank.
+
+        Raises: TypeError for a flag that is neither a bool nor an integer.
+        Source: ours; MPI's Allreduce.
+        """
         return flag
 
     def check_equal(self, digests: Callable[[], Mapping[str, str]]) -> None:
-        """Raise RuntimeError unless all ranks have these."""
+        """Look whether all ranks have these; a process alone has.
+
+        Raises: RuntimeError naming what differs between which ranks.
+        Source: ours.
+        """
 
     def running(self, way_on: Callable[[], str]) -> AbstractContextManager[None]:
-        """Around training: when a rank ends in it, the others learn why. way_on() says how to go on."""
+        """Around training: when a rank ends in it, the others learn why. way_on() says how to go on.
+
+        Raises: among several ranks, RuntimeError naming the one that is gone.
+        Source: ours.
+        """
         return nullcontext()
 
 

@@ -142,6 +142,7 @@ class Trainer:
         Raises: RuntimeError if the loss or the gradient is not finite, and while another process trains in
         the folder; ValueError if an earlier run's checkpoints are in the way; TypeError naming what cannot be
         saved; OSError naming the last good checkpoint when none can be written; Stopped after a signal.
+        Source: ours.
         """
         if self._over():
             return self.history
@@ -178,7 +179,11 @@ class Trainer:
         return self.step >= self.max_steps or self.best.over
 
     def resume(self, path: Path | None = None) -> list[dict[str, Any]]:
-        """`load(path)`, then `fit()`."""
+        """`load(path)`, then `fit()`.
+
+        Raises: as `load` and `fit`.
+        Source: ours.
+        """
         self.load(path)
         return self.fit()
 
@@ -189,6 +194,7 @@ class Trainer:
         not, with a warning that names both.
         Raises: FileNotFoundError without a checkpoint; ValueError naming what is damaged or does not fit, and
         if our own folder holds another run than the one loaded, nothing being changed.
+        Source: ours.
         """
         checkpoint, mark = self._read(path)
         found, best = checkpoint.path, best_state(checkpoint.extra)
@@ -210,6 +216,7 @@ class Trainer:
 
         Raises: RuntimeError without a checkpoint folder, and for weights that are not finite; OSError, with
         the last good checkpoint, if it cannot be written.
+        Source: ours.
         """
         if self.checkpoints is None:
             raise RuntimeError("Trainer: there is no place for checkpoints; give Trainer(checkpoint=folder)")
@@ -217,7 +224,10 @@ class Trainer:
 
     @property
     def best_checkpoint(self) -> str | None:
-        """The path of the best checkpoint; None if there is none."""
+        """The path of the best checkpoint; None if there is none.
+
+        Source: ours.
+        """
         found = [] if self.checkpoints is None else list(self.checkpoints.steps("best").values())
         return found[-1] if found else None
 
@@ -235,7 +245,10 @@ class Trainer:
         return path
 
     def stop(self) -> None:
-        """End `fit` after the step in progress, as if max_steps were reached: for callbacks."""
+        """End `fit` after the step in progress, as if max_steps were reached: for callbacks.
+
+        Source: ours.
+        """
         self._stopping = True
 
     # --- one step -------------------------------------------------------------------------------------------
