@@ -192,7 +192,11 @@ class MultiHeadAttention(nn.Module):
             viz.tag(projection.bias, f"b_{letter}", axes="d")
 
     def heads(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Each head's (W_i^Q, W_i^K, W_i^V) as in the paper: (d_model, d_k) each, views of the weights."""
+        """Each head's (W_i^Q, W_i^K, W_i^V) as in the paper, views of the weights.
+
+        Shapes: (d_model, d_k) each
+        Source: the paper, §3.2.2.
+        """
         for i in range(self.n_heads):
             columns = slice(i * self.d_k, (i + 1) * self.d_k)
             yield tuple(p.weight.T[:, columns] for p in (self.q_proj, self.k_proj, self.v_proj))  # type: ignore[misc]
@@ -207,6 +211,9 @@ class MultiHeadAttention(nn.Module):
         """The textbook's form: h heads of width d_model/h, concatenated, times W^O. Equal to `forward`.
 
         Shapes: as `forward`; each head's Q_i is (B, T, d_k).
+        Raises: ValueError for shapes that do not fit, with both shapes, and for a mask that could be two, as
+        `forward`.
+        Source: the paper, §3.2.2; the lecture, multi-head attention.
         """
         key = query if key is None else key
         value = key if value is None else value

@@ -42,6 +42,8 @@ class KeyValueCache:
         `advance` then tells that every layer has read them; until then they may be written again.
 
         Shapes: key (B, H, T, d_k), value (B, H, T, d_v) → (B, H, length + T, d_k), (B, H, length + T, d_v)
+        Raises: RuntimeError while gradients are recorded; ValueError for a batch of another size.
+        Source: ours.
         """
         self._refuse_gradients()
         B, _, T, _ = new[0].shape
@@ -62,7 +64,12 @@ class KeyValueCache:
     def recall(
         self, layer: Hashable, memory: Tensor, make: Callable[[], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
-        """The keys and values of memory, made only if `layer` has not attended to this tensor before."""
+        """The keys and values of memory, made only if `layer` has not attended to this tensor before.
+
+        Shapes: memory (B, S, d_model) → what `make` gives: (B, H, S, d_k), (B, H, S, d_v)
+        Raises: RuntimeError while gradients are recorded.
+        Source: ours.
+        """
         self._refuse_gradients()
         known, found = self._memories.get(layer, (None, ()))
         if known is not memory:
@@ -77,6 +84,8 @@ class KeyValueCache:
         far. Without it what was read of the memory stays as it is, for rows that share theirs.
 
         Shapes: rows (N,)
+        Raises: IndexError for a row that the batch has not.
+        Source: ours.
         """
         chosen = rows.numpy()
         for kept in self._layers.values():
@@ -90,7 +99,11 @@ class KeyValueCache:
                 self._memories[layer] = memory, tuple(mt.from_numpy(x.array[chosen]) for x in found)
 
     def advance(self, T: int) -> None:
-        """Every layer has read T more positions."""
+        """Every layer has read T more positions.
+
+        Raises: TypeError for what is no integer.
+        Source: ours.
+        """
         self.length += T
 
     def _grown(self, old: Array, end: int) -> Array:

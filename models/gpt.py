@@ -181,6 +181,7 @@ class GPT(nn.Module):
         Raises: FileNotFoundError for what is not there; ValueError for another model_type, settings that
         this GPT has not, and naming the tensors that are missing, unexpected, there twice, of another shape,
         or no finite floats.
+        Source: nanoGPT's GPT.from_pretrained. Differs: it reads a folder, and loads nothing from the network.
         """
         who = "GPT.from_pretrained"
         settings = gpt2_settings(who, folder)
@@ -225,18 +226,31 @@ class GPT(nn.Module):
         top_k: int | None = None,
         **options: Any,
     ) -> Tensor:
-        """idx (B, T) and max_new_tokens more: `models.generate` under nanoGPT's name."""
+        """idx (B, T) and max_new_tokens more: `models.generate` under nanoGPT's name.
+
+        Shapes: idx (B, T) → (B, T + n), n ≤ max_new_tokens
+        Raises: as `models.generate`.
+        Source: nanoGPT's GPT.generate; what differs is said by `models.generate`.
+        """
         return generate(self, idx, max_new_tokens, temperature=temperature, top_k=top_k, **options)
 
     def get_num_params(self, non_embedding: bool = True) -> int:
-        """How many numbers are trained; position embeddings are left out, as in nanoGPT."""
+        """How many numbers the parameters hold; position embeddings are left out with non_embedding.
+
+        Raises: TypeError for a non_embedding that is neither a bool nor an integer.
+        Source: nanoGPT's GPT.get_num_params.
+        """
         total = sum(p.numel() for p in self.parameters())
         return total - self.transformer.wpe.weight.numel() if non_embedding else total
 
     def configure_optimizers(
         self, weight_decay: float, learning_rate: float, betas: tuple[float, float], device_type: str = "cpu"
     ) -> optim.AdamW:
-        """AdamW that decays matrices and embeddings alone, not biases and LayerNorms, as nanoGPT does."""
+        """AdamW that decays matrices and embeddings alone, not biases and LayerNorms.
+
+        Raises: as `optim.AdamW`, for impossible options, and where no parameter is trained.
+        Source: nanoGPT's GPT.configure_optimizers. Differs: device_type changes nothing.
+        """
         trained = [p for p in self.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},

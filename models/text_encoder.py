@@ -109,6 +109,7 @@ class TextEncoder(nn.Module):
         Raises: FileNotFoundError for what is not there; ModuleNotFoundError without tokenizers; ValueError
         for another model_type, settings that this encoder has not, and naming the tensors that are missing,
         unexpected, there twice, of another shape, or no finite floats.
+        Source: Hugging Face's from_pretrained, and its files. Differs: it loads nothing from the network.
         """
         path = folder_path(who := "TextEncoder.from_pretrained", folder)
         settings = bert_settings(who, path, asdict(TextEncoderConfig()))
@@ -182,9 +183,11 @@ class TextEncoder(nn.Module):
         return F.normalize(found, dim=-1) if normalize else found
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """The ids of the texts (B, T), filled up with padding, and the mask (B, T) for `forward`.
+        """The ids of the texts, filled up with padding, and the mask for `forward`.
 
+        Shapes: B texts → (B, T), (B, T)
         Raises: as `embed`.
+        Source: the tokenizers library, whose ids they are.
         """
         return self._padded(self._rows("tokenize", texts))
 
@@ -192,6 +195,8 @@ class TextEncoder(nn.Module):
         """One vector of each text's tokens, by `config.pooling`; 0 where there is no token.
 
         Shapes: hidden (B, T, d_model), mask (B, T) → (B, d_model)
+        Raises: ValueError for shapes that do not fit, where a mean or a maximum reads the mask.
+        Source: Reimers & Gurevych 2019 (Sentence-BERT), §3.
         """
         return POOLINGS[self.config.pooling](hidden, mask.unsqueeze(-1))
 

@@ -18,16 +18,8 @@ from models.cache import KeyValueCache
 from models.masks import causal_mask, combine_masks, padding_mask
 from models.positional import PositionalEncoding
 
-__all__ = [
-    "Attention",
-    "Decoder",
-    "DecoderLayer",
-    "Encoder",
-    "EncoderLayer",
-    "FeedForward",
-    "Transformer",
-    "TransformerConfig",
-]
+__all__ = ["Attention", "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward", "Transformer"]
+__all__ += ["TransformerConfig"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 Weights = list[Tensor]  # one (B, H, T, S) per layer
@@ -346,7 +338,12 @@ class Transformer(nn.Module):
     def encode(
         self, src: Tensor, src_mask: Tensor | None = None, *, attention: Attention | None = None
     ) -> Tensor:
-        """Source ids (B, S) → memory (B, S, d_model)"""
+        """The memory of source ids; a src_mask that is not given is made from them: padding.
+
+        Shapes: source ids (B, S) → memory (B, S, d_model)
+        Raises: as the class, for ids and masks that do not fit.
+        Source: the paper, §3.1, encoder.
+        """
         if src_mask is None:
             src_mask = padding_mask(src, self.config.pad_id)
         viz.tag(src, None, axes="B n_src")
@@ -364,9 +361,13 @@ class Transformer(nn.Module):
         attention: Attention | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Target ids (B, T) and memory (B, S, d_model) → logits (B, T, V)
+        """The logits of target ids that attend to the memory.
 
         With a cache, tgt holds the ids after those that it has read, and a tgt_mask speaks of them all.
+
+        Shapes: target ids (B, T), memory (B, S, d_model) → logits (B, T, V)
+        Raises: as the class, for ids and masks that do not fit.
+        Source: the paper, §3.1, decoder.
         """
         viz.tag(tgt, None, axes="B n_tgt")
         if cache is not None or tgt_mask is None:  # a cache keeps where padding is, for the next call
