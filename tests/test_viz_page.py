@@ -645,6 +645,38 @@ INSIDE = """const [id, around] = arguments, outer = document.querySelector(aroun
       && inner.bottom <= outer.bottom && inner.right <= outer.right"""
 
 
+@pytest.mark.parametrize("name", ["layer", "tape", "heads", "model"])
+def test_a_norm_stands_in_a_box_from_the_step_on_that_makes_its_gradient_whole(
+    browser: Browser, name: str
+) -> None:
+    """Beside "sum so far 10.1" the box of X said 11."""
+    browser.open(name)
+    norms = """const words = [...document.querySelectorAll('.picture:not([hidden]) .node tspan')];
+        return words.filter((word) => word.textContent.startsWith('‖∂‖') && getComputedStyle(word).visibility
+          === 'visible').map((word) => word.closest('.node').id.split('-').slice(2).join('-'))"""
+    every, steps = set(browser.js(norms)), browser.js("return states[now].steps")
+    drawn_at = {
+        node["id"]: node.get("gradient", node["id"]) for node in browser.js("return states[now].nodes")
+    }
+    last = {arrival["to"]: i for i, step in enumerate(steps, 1) for arrival in step["arrivals"]}
+    whole = {node: last.get(drawn_at[node], 1) for node in every}  # that of Y is given at the first
+    assert every
+    for i in range(1, len(steps) + 1):
+        browser.js("take(arguments[0])", i)
+        assert set(browser.js(norms)) == {node for node in every if whole[node] <= i}
+
+
+def test_a_step_of_one_call_says_so(browser: Browser) -> None:
+    browser.open("layer")
+    steps = browser.js("return states[0].steps")
+    for i, step in enumerate(steps, 1):
+        browser.js("take(arguments[0])", i)
+        first, end = step["call"] - len(step["ops"]) + 1, step["call"]
+        which = f"product number {end}" if first == end else f"products number {first} to {end}"
+        assert (f"vector-Jacobian {which} of the walk" in browser.panel()) is (i > 1)
+    assert {len(step["ops"]) == 1 for step in steps[1:]} == {True, False}
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_step_shows_what_arrives_and_where(browser: Browser, size: tuple[int, int]) -> None:
     browser.open("layer", size=size, motion="reduce")

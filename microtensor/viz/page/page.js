@@ -73,6 +73,9 @@ function prepare(number) {
   for (const part of [...data.nodes, ...data.arrows, ...data.frames]) {
     data.elements.set(part.id, picture.querySelector(`#${CSS.escape(`${scope}-${part.id}`)}`));
   }
+  for (const said of picture.querySelectorAll(".node tspan")) {
+    if (said.textContent.startsWith("‖∂‖")) said.classList.add("norm");
+  }
   data.nodeOf = new Map(data.nodes.map((node) => [node.id, node]));
   data.into = byEnd(data.arrows, "to");
   data.outOf = byEnd(data.arrows, "from");
@@ -221,7 +224,7 @@ function pathsOf(data, node) {
 // --- showing -------------------------------------------------------------------------------------------------
 
 const ZERO = "≡ 0";
-const WORDS = ["from", "feeds", "grad", "self", "now", "part", "done"];
+const WORDS = ["from", "feeds", "grad", "self", "now", "part", "done", "waits"];
 
 function show() {
   const data = prepare(now), picture = pictures[now], item = hovered ?? pinned;
@@ -270,6 +273,9 @@ function walk(data) {
       if (arrival.of > 1) sums.set(arrival.to, arrival);
     }
   });
+  // the norm in a box is that of the whole gradient: it is not there before the last of its parts
+  const waiting = new Set(data.steps.slice(step).flatMap(({ arrivals }) => arrivals.map(({ to }) => to)));
+  for (const { id, gradient } of data.nodes) if (waiting.has(id) || waiting.has(gradient)) mark(id, "waits");
   for (const arrival of sums.values()) badge(data, arrival);
 }
 
@@ -379,7 +385,8 @@ function told(data) {
 
 function aboutStep(data) {
   const each = data.steps[step - 1], node = data.nodeOf.get(each.node);
-  const start = each.call === 0, calls = each.ops.length;
+  const start = each.call === 0, first = each.call - each.ops.length + 1;
+  const which = first < each.call ? `products number ${first} to ${each.call}` : `product number ${each.call}`;
   const what = start ? "the gradient that the walk starts with" : node?.equation ? rich(node.equation) : node?.label;
   return [
     element("h2", {}, `Step ${step} of ${data.steps.length}`),
@@ -387,7 +394,7 @@ function aboutStep(data) {
     line(what ?? ""),
     ...section("arrives", ...(each.arrivals.length ? [element("ul", { class: "gradient" }, ...each.arrivals.map(arrived))] : [])),
     ...section("by the formulas", ...(start ? [] : node?.formulas ?? []).map((text) => line(rich(text)))),
-    ...(start ? [] : [line(`${many(calls, "call")} of a vector-Jacobian product, the last is number ${each.call}`, "kind")]),
+    ...(start ? [] : [line(`vector-Jacobian ${which} of the walk`, "kind")]),
   ];
 }
 
