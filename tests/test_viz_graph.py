@@ -554,6 +554,22 @@ def test_of_a_head_each_arrow_ends_at_what_it_brings() -> None:
         assert ports == [("h1", "<I>X</I>"), ("h2", symbols.html(f"W_{head}^{lane}"))]
 
 
+@pytest.mark.parametrize("level", ["equations", "ops"])
+def test_a_tooltip_says_of_a_symbol_that_means_the_transpose_of_a_weight_that_it_does(level: str) -> None:
+    """It called q_proj.weight W^Q, as if X were multiplied by what is stored: it is by its transpose."""
+    layer = DecoderLayer(8, 2, 16)
+    drawing = viz.draw(layer, mt.ones(1, 3, 8), mt.ones(1, 4, 8), level=level)
+    facts = [node["facts"] for node in drawing.data["nodes"] if node["kind"] == "parameter"]
+    lines = [" ".join(each) for each in facts] if level == "ops" else itertools.chain(*facts)
+    stored = dict(layer.named_parameters())
+    for line in lines:
+        path, turned = re.search(r"([\w.]+\.(?:weight|bias))(ᵀ?)", line).groups()
+        weight = stored.pop(path)
+        assert turned == "ᵀ" * (weight.ndim == 2), line  # nn.Linear computes x @ weight.T
+        assert str(weight.shape[:: -1 if turned else 1]) in line
+    assert stored == {}
+
+
 def test_what_only_moves_elements_stands_with_what_it_moves() -> None:
     """Kᵀ is made among the scores, but is the keys': of their colour, and outside the frame of the scores."""
     drawing = viz.draw(attention(), leaf(2, 5, 16), level="ops")

@@ -141,7 +141,8 @@ class Painter:
             node = parameter.last
             symbol = self.names.of(node) or "w"
             text = f"{symbols.clean(symbol)} {self.shapes.plain(node)}"
-            said.append(f"{node.code}: {text}" if node.code and node.code != symbol else text)
+            stored = f"{node.code}{'ᵀ' * node.transposed} = " if node.code not in (None, symbol) else ""
+            said.append(stored + text)
             zero = self.flow is not None and node in self.flow.zero
             shape, count = self.shapes.html(node), 1 + len(self.folded.twins.get(node, ()))
             shape = f"{count} × {shape}" if count > 1 and shape else shape
@@ -164,7 +165,7 @@ class Painter:
         if kind == "const" and x is not None and x.size == 1:  # else it would be a letter that says nothing
             box.lines[0] += f" = {symbols.escape(formula.number(x.item()))}"
         if node.code and node.code != self.names.of(node):
-            box.tooltip += f"\n{node.code}"
+            box.tooltip += f"\n{node.code}{'ᵀ' * node.transposed}"
         self._mark(box, group)
         self.add(box, self.frames.of_constant(group, self.users))
         self.of[group] = box, ""

@@ -111,12 +111,10 @@ def _as_one(parent: ET.Element, line: list[_Run]) -> None:
     if (length := line[-1].end - first.left) > 0:  # without it a wide font leaves the box
         text.set("textLength", f"{length:.2f}")
         text.set("lengthAdjust", "spacingAndGlyphs")
-    before = 0.0
+    index, before = list(parent).index(first.element), 0.0
     for run in line:
         text.append(_tspan(run, run.shift - before))
         before = run.shift
-    index = list(parent).index(first.element)
-    for run in line:
         parent.remove(run.element)
     parent.insert(index, text)
 
