@@ -1,7 +1,7 @@
 """microtensor: an autograd and a Transformer from scratch. `import microtensor as mt`; PyTorch's names.
 
-Read in this order: engine, walk, ops/elementwise, tensor, nn/module. Nothing here loads numba or graphviz:
-the kernels come when the first product is computed.
+Read in this order: engine, walk, ops/elementwise, tensor, nn/tree, nn/module. Nothing here loads numba or
+graphviz: the kernels come when the first product is computed.
 """
 
 from importlib import import_module

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Ask for a gradient (leaf tensors of a floating dtype), or stop asking. Returns the tensor.
 
         Shapes: any → the tensor itself

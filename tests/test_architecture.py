@@ -74,6 +74,7 @@ EVENING = [
         "ops/reduce",
         "ops/linalg",
     ),
+    "nn/tree",
     "nn/module",
 ]
 HEAVY = ["numba", "llvmlite", "graphviz", "pygraphviz", "matplotlib", "babel", "tqdm", "safetensors", "torch"]

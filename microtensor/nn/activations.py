@@ -30,7 +30,6 @@ class _Function(Module):
         return type(self)._function(*inputs, **{name: getattr(self, name) for name in self._options})
 
     def extra_repr(self) -> str:
-        """The options; inplace if it is on."""
         shown = {name: getattr(self, name) for name in self._options}
         return ", ".join(f"{n}={v!r}" for n, v in shown.items() if n != "inplace" or v)
 
@@ -176,9 +175,7 @@ class _Loss(_Function):
             if name in options:
                 self.register_buffer(name, self.__dict__.pop(name))
 
-    def extra_repr(self) -> str:
-        """Nothing, as in PyTorch."""
-        return ""
+    extra_repr = Module.extra_repr  # nothing, as in PyTorch
 
 
 class CrossEntropyLoss(_Loss):

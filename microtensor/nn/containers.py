@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from microtensor.nn.module import Module, Parameter
 
 __all__ = ["ModuleDict", "ModuleList", "ParameterList", "Sequential"]
-
-M = TypeVar("M", bound="_Numbered")
 
 
 class _Numbered(Module):
@@ -24,23 +22,31 @@ class _Numbered(Module):
             self.append(item)
 
     def _set(self, name: str, item: Any) -> None:
-        raise NotImplementedError(f"{type(self).__name__}: holds nothing; use ModuleList or ParameterList")
+        self._register(type(self).__name__, name, item, self._modules, Module)
 
     def _entries(self) -> dict[str, Any]:
         return getattr(self, self._table)  # type: ignore[no-any-return]
 
-    def append(self: M, item: Any) -> M:
-        """One more at the end."""
+    def append(self, item: Any) -> Self:
+        """One more at the end.
+
+        Raises: TypeError for what is no module, or in a ParameterList no tensor and no numbers.
+        Source: PyTorch's ModuleList.append.
+        """
         self._set(str(len(self)), item)
         return self
 
-    def extend(self: M, items: Iterable[Any]) -> M:
-        """Several more at the end."""
+    def extend(self, items: Iterable[Any]) -> Self:
+        """Several more at the end.
+
+        Raises: as `append`; TypeError for what is no iterable.
+        Source: PyTorch's ModuleList.extend.
+        """
         for item in items:
             self.append(item)
         return self
 
-    def __iadd__(self: M, items: Iterable[Any]) -> M:
+    def __iadd__(self, items: Iterable[Any]) -> Self:
         return self.extend(items)
 
     def __len__(self) -> int:
@@ -73,7 +79,12 @@ class _Numbered(Module):
         self.extend(items)
 
     def insert(self, index: int, item: Any) -> None:
-        """One more, in front of the one numbered index."""
+        """One more, in front of the one numbered index.
+
+        Raises: as `append`; TypeError for an index that is no integer.
+        Source: PyTorch's ModuleList.insert. Differs: index may count from the end; a ParameterList has it,
+        too.
+        """
         items = list(self)
         self._renumber([*items[:index], item, *items[index:]])
 
@@ -83,11 +94,15 @@ class _Numbered(Module):
         del items[index]
         self._renumber(items)
 
-    def __add__(self: M, other: Iterable[Any]) -> M:
+    def __add__(self, other: Iterable[Any]) -> Self:
         return type(self)().extend(self).extend(other)
 
     def pop(self, index: int = -1) -> Any:
-        """Take one out, and return it."""
+        """Take one out, and return it.
+
+        Raises: IndexError for one that is not there; TypeError for an index that is no integer.
+        Source: PyTorch's ModuleList.pop. Differs: no slices; a ParameterList has it, too.
+        """
         item = self[index]
         del self[index]
         return item
@@ -114,9 +129,6 @@ class ModuleList(_Numbered):
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__(() if modules is None else modules)
-
-    def _set(self, name: str, item: Module) -> None:
-        self._register(type(self).__name__, name, item, self._modules, Module)
 
 
 class ParameterList(_Numbered):
@@ -200,7 +212,12 @@ class ModuleDict(Module, MutableMapping[str, Module]):
         return iter(self._modules)
 
     def update(self, modules: Any = (), /, **named: Module) -> None:
-        """Set those of a mapping, or of pairs of key and module."""
+        """Set those of a mapping, or of pairs of key and module.
+
+        Raises: KeyError for a key that is empty, holds a dot or names a method; TypeError for what is no
+        module, or holds none by names.
+        Source: PyTorch's ModuleDict.update. Differs: modules may be named, too, as in dict.update.
+        """
         try:
             given = dict(modules, **named)
         except (TypeError, ValueError) as error:

@@ -52,7 +52,6 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """in, out, bias"""
         bias = self.bias is not None
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={bias}"
 
@@ -92,7 +91,6 @@ class Embedding(Module):
         return F.embedding(input, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
-        """rows, columns, padding row"""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
@@ -100,16 +98,16 @@ class Embedding(Module):
     def from_pretrained(
         cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
     ) -> Embedding:
-        """The rows of a matrix as an embedding; freeze: without a gradient.
+        """The rows of a matrix as an embedding, whose memory it shares; freeze: without a gradient.
 
         Shapes: embeddings (V, C)
         Raises: ValueError for what is no matrix or a padding_idx outside its rows.
+        Source: PyTorch's Embedding.from_pretrained.
         """
-        if embeddings.ndim != 2:
-            given = embeddings.shape
-            raise ValueError(f"Embedding.from_pretrained: embeddings {given}; give a matrix (V, C)")
-        rows, columns = embeddings.shape
-        made = cls(rows, columns, padding_idx, dtype=embeddings.dtype)
+        shape = embeddings.shape
+        if len(shape) != 2:
+            raise ValueError(f"Embedding.from_pretrained: embeddings {shape}; give a matrix (V, C)")
+        made = cls(shape[0], shape[1], padding_idx, dtype=embeddings.dtype)
         made.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
         return made
 
@@ -142,11 +140,9 @@ class LayerNorm(Module):
 
     def forward(self, input: Tensor, *, residual: Tensor | None = None) -> Tensor:
         """(..., *normalized_shape) → the same; given a residual, of input + residual"""
-        parameters = self.weight, self.bias, self.eps
-        return F.layer_norm(input, self.normalized_shape, *parameters, residual=residual)
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps, residual=residual)
 
     def extra_repr(self) -> str:
-        """shape, eps, which parameters"""
         affine, bias = self.weight is not None, self.bias is not None
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={bias}"
 
@@ -179,7 +175,6 @@ class RMSNorm(Module):
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        """shape, eps, whether there is a weight"""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
@@ -202,7 +197,6 @@ class Dropout(Module):
         return F.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
-        """p and inplace"""
         return f"p={self.p}, inplace={self.inplace}"
 
 
@@ -223,7 +217,6 @@ class Flatten(Module):
         return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
-        """the axes"""
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 

@@ -1,13 +1,13 @@
 """Module and Parameter: a tree of named tensors with a forward. It knows tensors, and nothing of any layer.
 
-Attributes are registered by being set: a Parameter, a Module, or a buffer of `register_buffer`. Names are the
-paths through the tree, joined by dots.
+Attributes are registered by being set: a Parameter, a Module, or a buffer of `register_buffer`. What walks
+through the tree is in tree.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from microtensor import dtypes, engine
 from microtensor.hooks import RemovableHandle
 from microtensor.methods.gradients import forget_gradients
 from microtensor.mode import no_grad
+from microtensor.nn.tree import Tree, join
 from microtensor.place import caller
 from microtensor.tensor import Tensor, as_tensor
 
 __all__ = ["Module", "Parameter"]
-
-M = TypeVar("M", bound="Module")
 
 
 class Parameter(Tensor):
@@ -35,8 +34,7 @@ class Parameter(Tensor):
         source = as_tensor(data)
         parameter: Parameter = engine.make(source.array, None, None, cls)
         parameter.version = source.version
-        parameter.requires_grad_(requires_grad)
-        return parameter
+        return parameter.requires_grad_(requires_grad)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
@@ -49,7 +47,7 @@ class IncompatibleKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
-class Module:
+class Module(Tree):
     """Base of all layers and models: set parameters and modules as attributes in __init__, write `forward`.
 
     Raises: AttributeError for attributes set before super().__init__() ran.
@@ -122,17 +120,29 @@ class Module:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
     def register_parameter(self, name: str, parameter: Parameter | None) -> None:
-        """Set a parameter; None keeps the name for one that is left out (bias=False)."""
+        """Set a parameter; None keeps the name for one that is left out (bias=False).
+
+        Raises: KeyError for a name that is empty, taken or has a dot; TypeError for what is no Parameter.
+        Source: PyTorch's Module.register_parameter.
+        """
         self._register("register_parameter", name, parameter, self._parameters, Parameter)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """A tensor that belongs to the module but is not trained; saved in checkpoints if persistent."""
+        """A tensor that belongs to the module but is not trained; saved in checkpoints if persistent.
+
+        Raises: KeyError for a name that is empty, taken or has a dot; TypeError for what is no tensor.
+        Source: PyTorch's Module.register_buffer.
+        """
         self._register("register_buffer", name, tensor, self._buffers, Tensor)
         if not persistent:
             self._transient.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Set a child module under a name that may be no Python name, but holds no dot."""
+        """Set a child module under a name that may be no Python name, but holds no dot.
+
+        Raises: KeyError for a name that is empty, taken or has a dot; TypeError for what is no Module.
+        Source: PyTorch's Module.add_module, and register_module.
+        """
         self._register("add_module", name, module, self._modules, Module)
 
     def _register(self, who: str, name: str, item: Any, table: dict[str, Any], kind: type) -> None:
@@ -148,90 +158,14 @@ class Module:
 
     register_module = add_module
 
-    def get_submodule(self, target: str) -> Module:
-        """The module at a path, such as "layers.0.norm"; this one for ""."""
-        return self._at("module", target)  # type: ignore[no-any-return]
-
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter at a path, such as "layers.0.weight"."""
-        return self._at("parameter", target)  # type: ignore[no-any-return]
-
-    def get_buffer(self, target: str) -> Tensor:
-        """The buffer at a path."""
-        return self._at("buffer", target)  # type: ignore[no-any-return]
-
-    def _at(self, kind: str, target: str) -> Any:
-        found = dict(getattr(self, f"named_{kind}s")(remove_duplicate=False)).get(target)
-        if found is None:
-            raise AttributeError(f"{type(self).__name__}: has no {kind} {target!r}; see named_{kind}s()")
-        return found
-
-    # --- walking the tree -----------------------------------------------------------------------------------
-
-    def named_modules(
-        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it with their paths, each once (or under each of its names).
-
-        memo: the modules that were seen already.
-        """
-        memo = set() if memo is None else memo
-        waiting = [(prefix, self)]
-        while waiting:
-            path, at = waiting.pop()
-            if at not in memo:
-                if remove_duplicate:
-                    memo.add(at)
-                yield path, at
-                waiting += [(_join(path, n), m) for n, m in reversed(at._modules.items()) if m is not None]
-
-    def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules set on this one, each once, under the first of its names."""
-        at: dict[Module, str] = {}
-        return ((n, m) for n, m in self._modules.items() if m is not None and at.setdefault(m, n) == n)
-
-    def modules(self) -> Iterator[Module]:
-        """This module and all below it, each once."""
-        return (module for _, module in self.named_modules())
-
-    def children(self) -> Iterator[Module]:
-        """The modules set on this one, each once."""
-        return (child for _, child in self.named_children())
-
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
-        """Every parameter once, under the first of its names; two modules may share one (tied weights)."""
-        return self._named("_parameters", prefix, recurse, remove_duplicate)
-
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Every buffer once, with its path."""
-        return self._named("_buffers", prefix, recurse, remove_duplicate)
-
-    def _named(self, table: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
-        seen: set[int] = set()
-        for path, module in self.named_modules(None, prefix, once) if recurse else [(prefix, self)]:
-            for name, tensor in getattr(module, table).items():
-                if tensor is not None and not (once and id(tensor) in seen):
-                    seen.add(id(tensor))
-                    yield _join(path, name), tensor
-
-    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """Every parameter once: what an optimiser takes."""
-        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
-
-    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Every buffer once."""
-        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
-
     # --- state ----------------------------------------------------------------------------------------------
 
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
         """prefix + path → tensor of all parameters and persistent buffers, sharing memory with the module.
 
-        keep_vars: the parameters themselves. A tied one stands under each of its names, as in PyTorch.
+        keep_vars: the parameters themselves. A tied one stands under each of its names.
+        Raises: TypeError for a prefix that is no string.
+        Source: PyTorch's Module.state_dict. Differs: a plain dict; no destination, no extra state.
         """
         return {prefix + name: tensor if keep_vars else tensor.detach() for name, tensor in self._state()}
 
@@ -239,7 +173,7 @@ class Module:
         for path, module in self.named_modules(remove_duplicate=False):
             for name, tensor in (module._parameters | module._buffers).items():
                 if tensor is not None and name not in module._transient:
-                    yield _join(path, name), tensor
+                    yield join(path, name), tensor
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -249,6 +183,7 @@ class Module:
         assign: what is given takes their places, with its memory and dtype; a parameter trains if the one
         before did. Make the optimiser afterwards. Returns missing and unexpected names, for strict=False.
         Raises: TypeError for no dictionary, RuntimeError naming all that is missing, unexpected, misshaped.
+        Source: PyTorch's Module.load_state_dict. Differs: where something does not fit, nothing is copied.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"load_state_dict: {type(state_dict).__name__} is no state_dict(); mt.load files")
@@ -279,35 +214,58 @@ class Module:
                     own[name].copy_(given[name])
         return IncompatibleKeys(missing, unexpected)
 
-    def train(self: M, mode: bool = True) -> M:
-        """Training behaviour (dropout on) for this module and all below."""
+    def train(self, mode: bool = True) -> Self:
+        """Training behaviour (dropout on) for this module and all below.
+
+        Raises: TypeError for a mode that is neither a bool nor an integer.
+        Source: PyTorch's Module.train. Differs: it takes 0 and 1, too.
+        """
         for module in self.modules():
             object.__setattr__(module, "training", bool(mode))
         return self
 
-    def eval(self: M) -> M:
-        """Evaluation behaviour (dropout off) for this module and all below."""
+    def eval(self) -> Self:
+        """Evaluation behaviour (dropout off) for this module and all below.
+
+        Source: PyTorch's Module.eval.
+        """
         return self.train(False)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters (or set them to zero)."""
+        """Forget the gradients of all parameters (or set them to zero).
+
+        Raises: TypeError for a set_to_none that is neither a bool nor an integer.
+        Source: PyTorch's Module.zero_grad.
+        """
         forget_gradients(self, self.parameters(), set_to_none)
 
-    def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """Train all parameters below, or freeze them."""
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Train all parameters below, or freeze them.
+
+        Raises: RuntimeError for integers that shall require a gradient.
+        Source: PyTorch's Module.requires_grad_.
+        """
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
-    def apply(self: M, function: Callable[[Module], Any]) -> M:
-        """Call function on every module below, then on this one: for initialising."""
+    def apply(self, function: Callable[[Module], Any]) -> Self:
+        """Call function on every module below, then on this one: for initialising.
+
+        Raises: TypeError for what cannot be called.
+        Source: PyTorch's Module.apply.
+        """
         for child in self.children():
             child.apply(function)
         function(self)
         return self
 
-    def to(self: M, *args: Any, **kwargs: Any) -> M:
-        """Floating parameters and buffers in another dtype; device may be "cpu"."""
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Floating parameters and buffers in another dtype; device may be "cpu".
+
+        Raises: TypeError for a dtype that is not here; RuntimeError for another device.
+        Source: PyTorch's Module.to.
+        """
         engine.make(np.zeros(()), None, None).to(*args, **kwargs)  # what is refused is refused here
         for tensor in (*self.parameters(), *self.buffers()):
             if dtypes.floating(tensor.dtype):
@@ -315,30 +273,51 @@ class Module:
                 tensor.grad = None if tensor.grad is None else tensor.grad.to(*args, **kwargs)
         return self
 
-    def double(self: M) -> M:
-        """All floating parameters and buffers as float64."""
+    def double(self) -> Self:
+        """All floating parameters and buffers as float64.
+
+        Source: PyTorch's Module.double.
+        """
         return self.to(dtypes.float64)
 
-    def float(self: M) -> M:
-        """All floating parameters and buffers as float32."""
+    def float(self) -> Self:
+        """All floating parameters and buffers as float32.
+
+        Source: PyTorch's Module.float.
+        """
         return self.to(dtypes.float32)
 
-    def half(self: M) -> M:
-        """Refused: there is no float16."""
+    def half(self) -> Self:
+        """Refused: there is no float16.
+
+        Raises: TypeError, always.
+        Source: PyTorch's Module.half.
+        """
         return self.to(np.float16)
 
-    def cpu(self: M) -> M:
-        """The module itself."""
+    def cpu(self) -> Self:
+        """The module itself.
+
+        Source: PyTorch's Module.cpu.
+        """
         return self
 
-    def cuda(self: M, device: Any = "cuda") -> M:
-        """Refused: there is only the CPU."""
+    def cuda(self, device: Any = "cuda") -> Self:
+        """Refused: there is only the CPU.
+
+        Raises: RuntimeError, unless device is "cpu"; TypeError for a number.
+        Source: PyTorch's Module.cuda.
+        """
         return self.to(device)
 
     # --- calling --------------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes: written by each subclass."""
+        """What the module computes: written by each subclass.
+
+        Raises: NotImplementedError where a subclass does not define it.
+        Source: PyTorch's Module.forward.
+        """
         raise NotImplementedError(f"{type(self).__name__}: has no forward; define forward(self, …)")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -367,6 +346,8 @@ class Module:
         """Call hook(module, args) before each forward; what it returns, unless None, replaces args.
 
         with_kwargs: hook(module, args, kwargs), which returns None or both. prepend: before the others.
+        Raises: TypeError for what cannot be called.
+        Source: PyTorch's Module.register_forward_pre_hook.
         """
         return RemovableHandle(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
@@ -376,13 +357,18 @@ class Module:
         """Call hook(module, args, output) after each forward; what it returns, if not None, is the output.
 
         with_kwargs: hook(module, args, kwargs, output). prepend: before the others.
+        Raises: TypeError for what cannot be called.
+        Source: PyTorch's Module.register_forward_hook. Differs: no always_call.
         """
         return RemovableHandle(self._forward_hooks, (hook, with_kwargs), prepend)
 
     # --- printing -------------------------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        """What a subclass wants to see between the brackets of its name."""
+        """What a subclass wants to see between the brackets of its name.
+
+        Source: PyTorch's Module.extra_repr.
+        """
         return ""
 
     def __repr__(self) -> str:
@@ -391,7 +377,3 @@ class Module:
         if children:
             extra = "\n".join(["", *extra.splitlines(), *children]).replace("\n", "\n  ") + "\n"
         return f"{type(self).__name__}({extra})"
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
