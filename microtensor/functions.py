@@ -225,7 +225,7 @@ class cuda:
 
     @staticmethod
     def is_available() -> bool:
-        """False
+        """Whether there is a GPU to compute on: never.
 
         Source: torch.cuda.is_available.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -62,6 +63,8 @@ SHAPELESS = {
         "microtensor.cuda",
         "microtensor.Tensor",
     ),
+    *"GPT.configure_optimizers GPT.from_pretrained GPT.get_num_params KeyValueCache.advance".split(),
+    *"TextEncoder.from_pretrained cuda.is_available".split(),
 }
 # whatever they are given, they take it, or it is refused later and elsewhere
 REFUSES_NOTHING = {
@@ -101,6 +104,11 @@ REFUSES_NOTHING = {
     ),
     *("microtensor.Tensor", "microtensor.cuda", "Tensor.contiguous", "Tensor.cpu", "Tensor.data_ptr"),
     *("Tensor.dim", "Tensor.element_size", "Tensor.is_contiguous", "Tensor.tolist"),
+    *"AttentionMaps.svg DataLoader.state_dict DateCorpus.test_pairs Generator.get_state".split(),
+    *"Generator.initial_seed LRScheduler.get_last_lr LRScheduler.state_dict Module.children".split(),
+    *"Module.cpu Module.double Module.eval Module.extra_repr Module.float Module.modules".split(),
+    *"Module.named_children MultiHeadAttention.heads Optimizer.state_dict Row.add Trainer.stop".split(),
+    *"World.own_random cuda.is_available".split(),
 }
 
 
@@ -125,15 +133,58 @@ def public(module: str) -> list[tuple[str, str]]:
     return [(module, name) for name in names]
 
 
+def function_of(item: Any) -> Any:
+    """What was written with `def`, under its decorators; None for what is data."""
+    for inner in ("fget", "func", "__func__"):
+        item = getattr(item, inner, item)
+    item = inspect.unwrap(item)
+    return item if inspect.isfunction(item) else None
+
+
+def with_methods(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Classes also with their methods and properties: each at the class that defines it, or at the most
+    general one that inherits it from a class of ours that is not public itself."""
+    classes = [pair for pair in pairs if inspect.isclass(member(*pair))]
+    kinds = {pair: member(*pair) for pair in sorted(classes, key=lambda pair: len(member(*pair).__mro__))}
+    found, seen = list(pairs), {function_of(member(*pair)) for pair in public("Tensor")}
+    for (module, name), kind in kinds.items():
+        ours = [k for k in kind.__mro__ if k.__module__.split(".")[0] in ("microtensor", "models")]
+        for owner in [k for k in ours if k is kind or k not in kinds.values()]:
+            # what `forward` takes, gives and refuses is said by its class, which is what is called
+            names = [name for name in vars(owner) if not name.startswith("_") and name != "forward"]
+            for attribute in names:
+                function = function_of(vars(owner)[attribute])
+                shown = inspect.getattr_static(kind, attribute) is vars(owner)[attribute]
+                if function is not None and shown and function not in seen:
+                    seen.add(function)
+                    found.append((module, f"{name}.{attribute}"))
+    return found
+
+
 def member(module: str, name: str) -> Any:
-    return inspect.getattr_static(room(module), name) if module == "Tensor" else getattr(room(module), name)
+    if module == "Tensor":
+        return inspect.getattr_static(Tensor, name)
+    kind, dot, attribute = name.rpartition(".")
+    return (
+        inspect.getattr_static(getattr(room(module), kind), attribute) if dot else getattr(room(module), name)
+    )
+
+
+def text_owner(module: str, name: str) -> Any:
+    """The class where the text of a method stands: an override without one means what it overrides."""
+    kind, _, attribute = name.rpartition(".")
+    order = getattr(room(module), kind).__mro__
+    return next((k for k in order if getattr(vars(k).get(attribute), "__doc__", None)), order[0])
 
 
 def text_of(module: str, name: str) -> str:
-    return inspect.getdoc(member(module, name)) or ""
+    _, dot, attribute = name.rpartition(".")
+    written = vars(text_owner(module, name)).get(attribute) if dot else member(module, name)
+    return inspect.getdoc(written) or ""
 
 
-NAMES = [pair for module in MODULES for pair in public(module)]
+NAMES = with_methods([pair for module in MODULES if module != "Tensor" for pair in public(module)])
+NAMES += public("Tensor")
 IDS = [".".join(pair) for pair in NAMES]
 
 
@@ -148,9 +199,18 @@ def test_a_public_name_is_documented(module, name):
     assert sections == sorted(sections, key=["Shapes", "Raises", "Source"].index)
     assert len(sections) == len(set(sections))
     assert "Source" in sections
-    if not isinstance(member(module, name), property):
-        assert "Raises" in sections or {name, f"{module}.{name}"} & REFUSES_NOTHING
-        assert "Shapes" in sections or {name, f"{module}.{name}"} & SHAPELESS or room_has_no_shapes(module)
+    if not isinstance(member(module, name), property | functools.cached_property):
+        assert "Raises" in sections or keys(module, name) & REFUSES_NOTHING
+        # where a class has none, its methods need none
+        names = {part for key in keys(module, name) for part in (key, *key.split(".")[-2:-1])}
+        assert "Shapes" in sections or names & SHAPELESS or room_has_no_shapes(module)
+
+
+def keys(module: str, name: str) -> set[str]:
+    """Under what an exception may be listed; one for a text is one for all whose text it is."""
+    kind, _, attribute = name.rpartition(".")
+    of_its_text = {f"{text_owner(module, name).__name__}.{attribute}"} if kind else set()
+    return {name, f"{module}.{name}"} | of_its_text
 
 
 def room_has_no_shapes(module: str) -> bool:
@@ -158,7 +218,7 @@ def room_has_no_shapes(module: str) -> bool:
 
 
 def test_the_exceptions_are_needed():
-    documented = {key: text_of(m, name) for m, name in NAMES for key in (name, f"{m}.{name}")}
+    documented = {key: text_of(m, name) for m, name in NAMES for key in keys(m, name)}
     for word, names in (("Shapes:", SHAPELESS), ("Raises:", REFUSES_NOTHING)):
         assert names <= set(documented)
         assert not [n for n in names if re.search(rf"^{word}", documented[n], re.MULTILINE)]
@@ -168,10 +228,8 @@ def test_the_exceptions_are_needed():
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=IDS)
 def test_what_a_function_raises_itself_is_documented(module, name):
     function = member(module, name)
-    function = inspect.unwrap(
-        getattr(function, "__init__", function) if inspect.isclass(function) else function
-    )
-    if not inspect.isfunction(function) or function.__code__.co_filename == "<string>":  # a dataclass made it
+    function = function_of(function.__init__ if inspect.isclass(function) else function)
+    if function is None or function.__code__.co_filename == "<string>":  # a dataclass made it
         return
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     made = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]
