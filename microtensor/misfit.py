@@ -115,6 +115,6 @@ def no_product(a: Any, b: Any) -> ValueError:
 
 def factor(*shapes: Shape) -> str:
     """How often the fewest heads go into the most: parts joined along them, or groups repeated too often."""
-    few, *_, many = 2 * sorted(n for shape in shapes for n in shape[-3:-2] if n > 1) or [1, 1]  # of one, both
+    few, many = min(heads := [n for shape in shapes for n in shape[-3:-2] if n > 1] or [1]), max(heads)
     cure = f"if cat() made it, join along another dim; if of groups, repeat the {few} more or the {many} less"
     return f"; {many} is {many // few} · {few}: {cure}" if many > few and many % few == 0 else ""
