@@ -246,12 +246,13 @@ class _Writer:
         """
         head, end = arrow.head, f":{arrow.head_port}:n" * bool(arrow.head_port)
         side = self._side(head.cluster, head.lane)
+        right, far = side > 0, abs(side) > 1.5  # far: another head stands between it and the middle
         if end and len(head.cells) == 1 and head.lane in [*"QKV"]:  # the parameter's ends in the middle
-            return end if side > 0 else ":lh1:n"
+            return end if right else ":lh1:n"
         if end and arrow.tail.kind == "param":  # of a far head it would run along the border of a frame
-            return "" if abs(side) > 1.5 else ":lh1:n" if side > 0 else end
-        across = arrow.tail.kind == "const" and abs(side) > 1.5 and self.direction != "LR"
-        return (":nw" if side > 0 else ":ne") if across else end  # high above the tips that it passes
+            return "" if far else ":lh1:n" if right else end
+        across = arrow.tail.kind == "const" and far and self.direction != "LR"
+        return (":nw" if right else ":ne") if across else end  # high above the tips that it passes
 
     def _fwd(self, arrow: Arrow) -> str:
         cross = arrow.tail.kind == "param" and arrow.head.cluster and arrow.head.cluster.index

@@ -43,10 +43,8 @@ class Frames:
         before: dict[str, Go] = {}
         for number, group in enumerate(ops):
             calls = {span.path: span.start for span in group.members[0].spans if span.kind == "module"}
-            own = (
-                group.span is not None and group.span.kind == "module"
-            )  # which lies in the modules around it
-            around = prefixes(path_of(group))[: -1 if own else None]
+            whole = group.span is not None and group.span.kind == "module"  # a module lies in those around it
+            around = prefixes(path_of(group))[: -1 if whole else None]
             goes = {path: Go(calls.get(path), number) for path in around}
             same = {p: before[p] for p, go in goes.items() if p in before and before[p].call == go.call}
             found[group] = before = goes | same
@@ -58,10 +56,10 @@ class Frames:
             return None
         cluster = self.of_module(group)
         for span in group.members[0].spans if group.span is None or group.span.kind == "fold" else ():
-            own = span in group.home.spans and (span.index or self.level != "heads")
-            if (own and span.kind == "frame") or (
-                span.kind == "module" and self.level == "ops" and span.path
-            ):
+            framed = (
+                span.kind == "frame" and span in group.home.spans and (span.index or self.level != "heads")
+            )
+            if framed or (span.kind == "module" and self.level == "ops" and span.path):
                 cluster = self._open(span, cluster)
         return cluster
 
