@@ -18,8 +18,8 @@ from models.cache import KeyValueCache
 from models.masks import causal_mask, combine_masks, padding_mask
 from models.positional import PositionalEncoding
 
-__all__ = ["Attention", "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward", "Transformer"]
-__all__ += ["TransformerConfig"]
+__all__ = ["Attention", "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward", "Transformer",
+           "TransformerConfig"]  # fmt: skip
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 Weights = list[Tensor]  # one (B, H, T, S) per layer
