@@ -59,7 +59,7 @@ def _held(function: Callable[..., Any], who: str) -> Callable[..., Any]:
             look(True, args, given)
         try:
             made = function(*args, **given)
-        except (TypeError, ValueError, AttributeError, LookupError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError, AssertionError) as error:
             # a name that is lacking says nothing of what was to be given
             if isinstance(error, AttributeError) or not re.match(r"(?s)\S+: .+; ", str(error)):
                 look(False, args, given)

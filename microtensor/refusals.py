@@ -18,13 +18,12 @@ from microtensor.place import Place, caller, last_change, last_walk, line_of, wa
 __all__ = ["check", "warn_of_sums"]
 
 ONCE, DETACH = "call it once, on the sum of losses", "detach() what one step hands to the next"
-AGAIN, ANEW = "run the forward again before each", "make {} anew before each, kept from none to the next"
-CUT = "detach() it, if no gradient is to go there"
+AGAIN, ANEW = "run the forward again before each", "compute {} again before each, not once for several"
+CUT, LATE = "detach() it, if no gradient is to go there", "make the change after backward()"
 APART = "detach() what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
 KEEP = "; or, where nothing changes in between, give the first call retain_graph=True (create_graph=True if "
 KEEP += "its gradient is differentiated again)"
-LATE = "make the change after backward()"
 
 
 def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
@@ -39,8 +38,7 @@ def _again(roots: Sequence[tuple[Any, Any]], freed: Entry) -> str:
     new = {e for e in entries if e.op.keeps_arrays and (e.index > freed.index or e.saved is not None)}
     if place != caller() and (who == "grad" or not (new or changed)):
         return f"{PENALTY}; or call it once: leave out one of the two; or {AGAIN}{KEEP}"
-    frees = {e for e in entries if e.saved is None}
-    used = above(entries, frees) | frees
+    used = above(entries, frees := {e for e in entries if e.saved is None}) | frees
     pairs = [(e, old) for e in used for old in e.inputs if isinstance(old, Entry) and old in used]
     handed = [(e, old) for e, old in pairs if old.index < last_walk[0] < e.index]  # what a step handed on
     if [(e.op.name, e.shape) for e, _ in handed] == [("add", ())]:  # total = total + loss
@@ -69,7 +67,7 @@ def check(entry: Entry, roots: Sequence[tuple[Any, Any]]) -> None:
             count, place, who, _ = version
             change = f"by {line_of(place, who)} (version {count}, recorded at {then})"
             needed = f"{_made(entry)} needs {_checked(entry)[i]}, which was changed in place {change}"
-            raise RuntimeError(f"backward: {needed}; {', or '.join(_instead(roots, entry, version))}")
+            raise RuntimeError(f"backward: {needed}; {', or '.join(_instead(roots, entry, version, needed))}")
 
 
 _told: WeakValueDictionary[int, Any] = WeakValueDictionary()  # leaves of whose sums a warning has told, by id
@@ -93,7 +91,7 @@ def _made(entry: Entry) -> str:
     return f"{entry.op.name} (made at {entry.line}, shape {entry.shape})"
 
 
-def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any]) -> tuple[str, ...]:
+def _instead(roots: Sequence[Any], entry: Entry, version: list[Any], needed: str) -> tuple[str, ...]:
     """What helps where something was changed in place, the likeliest first."""
     who = version[2]
     inputs = (x for e in below([entry], -1) for x in e.inputs)  # of whatever views of it, too
@@ -111,9 +109,11 @@ def _instead(roots: Sequence[tuple[Any, Any]], entry: Entry, version: list[Any])
     if " of a view of " in who:  # a new tensor alone would leave the whole as it was
         whole = "put a clone in the place of what it is a view of, before it is: h = h.clone(), then b = h[…]"
         return whole, "compute new tensors there, b = b * 2 for b *= 2 and then h = cat([a, b])", LATE
-    stacked = "masked_fill() for x[mask] = …, or stack(rows, dim) for x[i] = …"
+    stacked = "stack(rows, dim) for x[i] = …, or masked_fill() for x[mask] = …"
     how = stacked if who.startswith("setitem") else "x = x * (a + b) for x *= a + b"
-    return f"compute a new tensor there, as in {how}", "change a clone() and let that take its place", LATE
+    result = " needs its result, " in needed
+    copy = "change a clone() and let that take its place" if result else f"let {entry.op.name} read a clone()"
+    return f"compute a new tensor there, as in {how}", copy, LATE
 
 
 def _checked(entry: Entry) -> list[str]:

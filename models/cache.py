@@ -84,10 +84,17 @@ class KeyValueCache:
         far. Without it what was read of the memory stays as it is, for rows that share theirs.
 
         Shapes: rows (N,)
-        Raises: IndexError for a row that the batch has not.
+        Raises: IndexError for a row that the batch has not; nothing is changed then.
         Source: ours.
         """
         chosen = rows.numpy()
+        batch = max((len(kept[0]) for kept in self._layers.values()), default=0)
+        try:
+            np.empty(batch)[chosen if batch else []]
+        except IndexError:
+            raise IndexError(
+                f"KeyValueCache: rows {chosen.tolist()!r:.60} of a batch of {batch}; give integers under it"
+            ) from None
         for kept in self._layers.values():
             for i, x in enumerate(kept):
                 read = x[chosen, :, : self.length]  # a copy: it may be written where it was read

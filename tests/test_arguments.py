@@ -5,6 +5,7 @@ Nothing of NumPy's or Python's own comes through, and no result is of a dtype th
 
 from __future__ import annotations
 
+import datetime
 import inspect
 import math
 import re
@@ -355,8 +356,16 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "path": lambda: "nothing.safetensors",
     "name": lambda: "a",
     "normalized_shape": lambda: 3,
+    "embeddings": lambda: mt.ones(2, 3),
+    "rng": lambda: np.random.default_rng(0),
+    "ids": lambda: [1, 2],
+    "day": lambda: datetime.date(1998, 3, 4),
+    "days": lambda: [datetime.date(1998, 3, 4)],
+    "locale": lambda: "en_US",
+    "format": lambda: "full",
+    "texts": lambda: ["a"],
 }
-WRONG: list[Any] = ["row", 2.5, -5, None, [1, 2, 3], nn.Tanh(), mt.tensor([1.0, 2.0])]
+WRONG: list[Any] = ["row", 2.5, -5, None, [1, 2, 3], ["a"], [0.5], nn.Tanh(), mt.tensor([1.0, 2.0])]
 OWN = {"Stopped", "World", "Checkpoint", "TaskPair", "DatePair", "DateCorpus"}  # ours alone, and Babel's
 HELD = [(room, name) for room in (nn, mt.optim, mt.optim.lr_scheduler, mt.data, mt.testing, mt.train)
         for name in room.__all__ if callable(getattr(room, name)) and name not in OWN]  # fmt: skip
@@ -367,6 +376,10 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "StepLR": lambda: mt.optim.lr_scheduler.StepLR(GIVEN["optimizer"](), 2),
     "DataLoader": lambda: mt.data.DataLoader([1.0, 2.0, 3.0]),
     "CharTokenizer": lambda: mt.data.CharTokenizer("abc"),
+    "Embedding": lambda: nn.Embedding(3, 2),
+    "StringTask": lambda: mt.data.StringTask("copy", n_test=2),
+    "PairBatches": lambda: mt.data.PairBatches(mt.data.StringTask("copy", n_test=2), 3),
+    "DateCorpus": lambda: mt.data.DateCorpus(locales=("en_US",), n_test=2),
 }
 
 
@@ -405,9 +418,18 @@ def test_what_an_annotation_does_not_say_is_refused_in_the_form_of_the_house(
 def test_methods_refuse_what_their_annotations_do_not_say(name):
     for method in [m for m in dir(type(OBJECTS[name]())) if not m.startswith("_")]:
         call = inspect.getattr_static(type(OBJECTS[name]()), method)
-        if inspect.isfunction(call) and method != "forward":
+        if isinstance(call, classmethod):
+            call = getattr(OBJECTS[name](), method)
+        if inspect.isroutine(call) and method != "forward":
             found = _refusals(call, lambda method=method: getattr(OBJECTS[name](), method))
             assert [f for f in found if isinstance(f[2], Exception)] == [], method
+
+
+def _read(cache: models.KeyValueCache) -> models.KeyValueCache:
+    """A cache of two rows, which have read three positions."""
+    cache.extend("layer", mt.ones(2, 1, 3, 4), mt.ones(2, 1, 3, 4))
+    cache.advance(3)
+    return cache
 
 
 GPT_SIZES = models.GPTConfig(block_size=8, vocab_size=7, n_layer=1, n_head=2, n_embd=4)
@@ -424,7 +446,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "Transformer": lambda: models.Transformer(SIZES),
     "GPT": lambda: models.GPT(GPT_SIZES),
     "TextEncoder": lambda: models.TextEncoder(TEXT_SIZES),
-    "KeyValueCache": models.KeyValueCache,
+    "KeyValueCache": lambda: _read(models.KeyValueCache()),
 }
 GIVEN_MODELS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("idx", "src", "tgt", "ids"), lambda: mt.tensor([[3, 4, 5]])),
@@ -555,6 +577,11 @@ SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word, or re
     "Trainer: grad_clip is bool True; give a number": lambda: mt.train.Trainer(
         NET, mt.optim.SGD(NET.parameters()), [X], grad_clip=True, **FIT
     ),
+    "StringTask: -1 pairs cannot be drawn; give": lambda: OBJECTS["StringTask"]().train_pairs(
+        -1, np.random.default_rng(0)
+    ),
+    "CharTokenizer: id 0.5 is not in 0 … 2; give": lambda: OBJECTS["CharTokenizer"]().decode([0.5]),
+    "StringTask: id 3.5 is no character; ids are": lambda: OBJECTS["StringTask"]().decode([3.5]),
     "tape: list is no module; give": lambda: mt.tape(mt.ones(2, requires_grad=True) * 2.0, [X]),
 }
 

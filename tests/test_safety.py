@@ -727,9 +727,18 @@ def test_rows_written_into_what_backward_needs_are_to_be_stacked():
     cell, rows = nn.Linear(2, 2), mt.zeros(3, 2)
     for t in (1, 2):
         rows[t] = cell(rows[t - 1])
-    said = r"by setitem \(rows\[t\]\) at .*, as in masked_fill\(\) for .*, or stack\(rows, dim\) for x\[i\]"
+    said = (
+        r"by setitem \(rows\[t\]\) at .*, as in stack\(rows, dim\) for x\[i\].*, or let linear read a clone"
+    )
     with pytest.raises(RuntimeError, match=said):
         rows.sum().backward()
+
+    rows = mt.zeros(3, 2)
+    for t in (1, 2):
+        rows[t] = cell(rows[t - 1].clone())
+    rows.sum().backward()
+    (grad,) = mt.autograd.grad(cell(mt.zeros(2)).sum() + cell(cell(mt.zeros(2))).sum(), cell.bias)
+    assert cell.bias.grad.tolist() == pytest.approx(grad.tolist())
 
 
 def test_a_change_of_a_view_is_told_that_a_new_tensor_alone_would_leave_the_whole_as_it_was():
@@ -980,7 +989,7 @@ HANDED, ONCE = (
     r".*:\d+, where \w+(?: \(.+\))? at .*:\d+ takes it",
     "call it once, on the sum of losses",
 )
-ANEW = r"make the result of \w+(?: \(.+\))? at .*:\d+ anew before each, kept from none to the next"
+ANEW = r"compute the result of \w+(?: \(.+\))? at .*:\d+ again before each, not once for several"
 APART = r"detach\(\) what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
 FORWARD = "run the forward again before each"

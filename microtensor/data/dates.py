@@ -122,7 +122,7 @@ class DateCorpus(PairCorpus):
     def write(self, day: datetime.date, locale: str, format: str) -> str:
         """The day as `locale` writes it in `format`, a name as in FORMATS or a pattern such as "d MMMM y".
 
-        Raises: ValueError for a locale that Babel has not.
+        Raises: ValueError for a locale that Babel has not, or a pattern that it cannot write.
         Source: Unicode CLDR, through Babel. Differs: digits are the locale's own, and text is `normalize`d.
         """
         return _write(day, locale, _named_patterns(locale).get(format, format))
@@ -130,11 +130,13 @@ class DateCorpus(PairCorpus):
     def sources(self, days: Iterable[datetime.date]) -> dict[str, str]:
         """Everything the corpus can say about these days: each source with its target.
 
-        Raises: ValueError if one source has two targets.
+        Raises: ValueError if one source has two targets; TypeError for what is no day.
         Source: ours.
         """
         targets: dict[str, str] = {}
         for day in days:
+            if not isinstance(day, datetime.date):
+                raise TypeError(f"DateCorpus: {day!r:.60} is no day; give datetime.date(1998, 3, 4)")
             target = day.isoformat()
             for locale, patterns in self.patterns.items():
                 for pattern in patterns:
@@ -152,7 +154,8 @@ class DateCorpus(PairCorpus):
         Raises: ValueError for a negative n; TypeError for an rng that is not NumPy's.
         Source: ours.
         """
-        return [self._pair(self.train_days[int(i)], rng) for i in rng.integers(len(self.train_days), size=n)]
+        drawn = rng.integers(len(self.train_days), size=self._at_least_none(n))
+        return [self._pair(self.train_days[int(i)], rng) for i in drawn]
 
     def test_pairs(self) -> list[DatePair]:
         """Each held-out day once, in a random locale and format; the same list for the same seed.
@@ -248,7 +251,10 @@ def _patterns(locale: str, formats: Iterable[str]) -> tuple[str, ...]:
 
 def _write(day: datetime.date, locale: str, pattern: str) -> str:
     babel_locale, digits = _locale(locale)
-    text: str = _babel("babel.dates").parse_pattern(pattern).apply(day, babel_locale)
+    try:
+        text: str = _babel("babel.dates").parse_pattern(pattern).apply(day, babel_locale)
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"DateCorpus: {pattern!r} writes no date, {error}; give 'd MMMM y'") from error
     return normalize(text.translate(digits))
 
 

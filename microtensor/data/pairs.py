@@ -33,11 +33,16 @@ class PairCorpus:
     def train_pairs(self, n: int, rng: np.random.Generator) -> Sequence[Any]:
         """n pairs to train on, drawn with replacement; none of them is in `test_pairs`.
 
-        Raises: NotImplementedError where a subclass does not define it; TypeError for an rng that is not
-        NumPy's.
+        Raises: NotImplementedError where a subclass does not define it; ValueError for a negative n;
+        TypeError for an rng that is not NumPy's.
         Source: ours.
         """
         raise NotImplementedError(f"{type(self).__name__}: draws no pairs; define train_pairs(self, n, rng)")
+
+    def _at_least_none(self, n: int) -> int:
+        if n < 0:
+            raise ValueError(f"{type(self).__name__}: {n} pairs cannot be drawn; give 0 or more")
+        return n
 
     def test_pairs(self) -> Sequence[Any]:
         """The pairs that are held out: the same ones for the same seed.
@@ -76,14 +81,14 @@ class PairCorpus:
         Source: ours.
         """
         text = ""
-        for i in map(int, ids):
+        for i in ids.tolist() if isinstance(ids, Tensor) else ids:
+            if i not in range(self.vocab_size):
+                raise ValueError(
+                    f"{type(self).__name__}: id {i!r} is no character; ids are 0 to {self.vocab_size - 1}"
+                )
             if i == EOS:
                 break
-            if not 0 <= i < self.vocab_size:
-                raise ValueError(
-                    f"{type(self).__name__}: id {i} is no character; ids are 0 to {self.vocab_size - 1}"
-                )
-            text += self.characters[i - EOS - 1] if i > EOS else ""
+            text += self.characters[int(i) - EOS - 1] if i > EOS else ""
         return text
 
     def batch(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:

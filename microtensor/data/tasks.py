@@ -52,7 +52,7 @@ class _Task(PairCorpus):
 
     def train_pairs(self, n: int, rng: np.random.Generator) -> list[TaskPair]:
         pairs: list[TaskPair] = []
-        while len(pairs) < n:
+        while len(pairs) < self._at_least_none(n):
             source = self._draw(rng)
             if self._essence(source) not in self._held_out:
                 pairs.append(TaskPair(source, self.answer(source)))

@@ -71,9 +71,9 @@ class CharTokenizer:
         """
         numbers = ids.tolist() if isinstance(ids, Tensor) or hasattr(ids, "tolist") else list(ids)
         for i in numbers:
-            if not 0 <= i < len(self.chars):
+            if i not in range(len(self.chars)):
                 raise ValueError(
-                    f"CharTokenizer: id {i} is not in 0 … {len(self.chars) - 1}; give ids from encode()"
+                    f"CharTokenizer: id {i!r} is not in 0 … {len(self.chars) - 1}; give ids from encode()"
                 )
         return "".join([self.chars[int(i)] for i in numbers])
 

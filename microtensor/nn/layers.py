@@ -104,10 +104,10 @@ class Embedding(Module):
         Raises: ValueError for what is no matrix or a padding_idx outside its rows.
         Source: PyTorch's Embedding.from_pretrained.
         """
-        shape = embeddings.shape
-        if len(shape) != 2:
-            raise ValueError(f"Embedding.from_pretrained: embeddings {shape}; give a matrix (V, C)")
-        made = cls(shape[0], shape[1], padding_idx, dtype=embeddings.dtype)
+        if not isinstance(embeddings, Tensor) or embeddings.ndim != 2:
+            given = embeddings.shape if isinstance(embeddings, Tensor) else embeddings
+            raise ValueError(f"Embedding.from_pretrained: embeddings {given!r:.60}; give a tensor (V, C)")
+        made = cls(embeddings.shape[0], embeddings.shape[1], padding_idx, dtype=embeddings.dtype)
         made.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
         return made
 

@@ -144,7 +144,7 @@ class LRScheduler:
 class LambdaLR(LRScheduler):
     """lr(t) = initial lr · f(t).   lr_lambda: f, or a list of one f per group.
 
-    Raises: ValueError for another number of functions than groups.
+    Raises: ValueError for anything but one function, or as many as groups.
     Source: PyTorch's LambdaLR. Differs: a state holds no functions.
     """
 
@@ -158,8 +158,8 @@ class LambdaLR(LRScheduler):
     ) -> None:
         groups = len(optimizer.param_groups)
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
-        if len(self.lr_lambdas) != groups:
-            raise ValueError(f"LambdaLR: {len(self.lr_lambdas)} functions for {groups} groups; give one each")
+        if [callable(f) for f in self.lr_lambdas] != [True] * groups:
+            raise ValueError(f"LambdaLR: {lr_lambda!r:.60} for {groups} groups; give one function for each")
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
@@ -188,14 +188,14 @@ class StepLR(LRScheduler):
 class MultiStepLR(LRScheduler):
     """lr(t) = initial lr · gamma^(how many milestones t has reached).
 
-    Raises: TypeError for milestones that are no sequence.
+    Raises: TypeError for milestones that are no numbers.
     Source: PyTorch's MultiStepLR.
     """
 
     def __init__(
         self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
-        self.milestones, self.gamma = sorted(milestones), gamma
+        self.milestones, self.gamma = sorted(as_number("MultiStepLR", m) for m in milestones), gamma
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
