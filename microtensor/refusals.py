@@ -18,7 +18,7 @@ from microtensor.place import Place, caller, last_change, last_walk, line_of, wa
 __all__ = ["check", "warn_of_sums"]
 
 ONCE, DETACH = "call it once, on the sum of losses", "detach() what one step hands to the next"
-AGAIN, ANEW = "run the forward again before each", "compute {} again before each, not once for several"
+AGAIN, ANEW = "run the forward again before each call", "compute {} again for each call, not once for several"
 CUT, LATE = "detach() it, if no gradient is to go there", "make the change after backward()"
 APART = "detach() what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"

@@ -989,10 +989,10 @@ HANDED, ONCE = (
     r".*:\d+, where \w+(?: \(.+\))? at .*:\d+ takes it",
     "call it once, on the sum of losses",
 )
-ANEW = r"compute the result of \w+(?: \(.+\))? at .*:\d+ again before each, not once for several"
+ANEW = r"compute the result of \w+(?: \(.+\))? at .*:\d+ again for each call, not once for several"
 APART = r"detach\(\) what that one is not to reach, as a discriminator's fakes"
 PENALTY = "give that create_graph=True if a gradient of it enters this loss, as a penalty does"
-FORWARD = "run the forward again before each"
+FORWARD = "run the forward again before each call"
 
 
 @pytest.mark.parametrize(
