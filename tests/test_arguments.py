@@ -577,11 +577,6 @@ SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word, or re
     "Trainer: grad_clip is bool True; give a number": lambda: mt.train.Trainer(
         NET, mt.optim.SGD(NET.parameters()), [X], grad_clip=True, **FIT
     ),
-    "StringTask: -1 pairs cannot be drawn; give": lambda: OBJECTS["StringTask"]().train_pairs(
-        -1, np.random.default_rng(0)
-    ),
-    "CharTokenizer: id 0.5 is not in 0 … 2; give": lambda: OBJECTS["CharTokenizer"]().decode([0.5]),
-    "StringTask: id 3.5 is no character; ids are": lambda: OBJECTS["StringTask"]().decode([3.5]),
     "tape: list is no module; give": lambda: mt.tape(mt.ones(2, requires_grad=True) * 2.0, [X]),
 }
 
@@ -592,6 +587,15 @@ def test_what_cannot_be_meant_is_refused_before_it_is_used(words):
     with pytest.raises(TypeError, match=f"^{re.escape(words)}"):
         SILENT[words]()
     assert before == (NET.training, len(NET._forward_hooks), mt.is_grad_enabled())
+
+
+def test_ids_and_counts_that_were_taken_without_a_word_are_refused():
+    with pytest.raises(ValueError, match=r"^CharTokenizer: id 0\.5 is not in 0 … 2; give ids from encode"):
+        OBJECTS["CharTokenizer"]().decode([0.5])
+    with pytest.raises(ValueError, match=r"^StringTask: id 3\.5 is no character; ids are 0 to 12"):
+        OBJECTS["StringTask"]().decode([3.5])
+    with pytest.raises(ValueError, match=r"^StringTask: -1 pairs cannot be drawn; give 0 or more"):
+        OBJECTS["StringTask"]().train_pairs(-1, np.random.default_rng(0))
 
 
 def test_a_trainer_refuses_an_optimiser_of_another_models_parameters():

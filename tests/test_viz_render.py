@@ -196,6 +196,31 @@ def test_a_fontconfig_file_that_is_none_gives_way_to_ours(tmp_path: Path) -> Non
     assert len({png(letter, conf) for letter in "WK" for conf in (Path(os.devnull), tmp_path / "gone")}) == 2
 
 
+def test_letters_are_no_boxes_where_the_users_configuration_has_no_fonts(tmp_path: Path) -> None:
+    conf = tmp_path / "empty.conf"
+    conf.write_text(f"<fontconfig><cachedir>{tmp_path}</cachedir></fontconfig>")
+    assert len({png(letter, conf) for letter in "WK√"}) == 3
+
+
+def test_a_layout_is_the_same_to_the_bit_without_the_systems_fonts(drawing: viz.Drawing) -> None:
+    """Ours are a cut of the same ones, with the hints that round the widths of letters."""
+    program = "import sys, microtensor.viz.render as r; {}; "
+    program += "sys.stdout.write(r.render(sys.stdin.read(), 'svg').decode())"
+    environment = {k: v for k, v in os.environ.items() if k != "FONTCONFIG_FILE"} | {"PYTHONPATH": str(ROOT)}
+    made = {
+        subprocess.run(
+            [sys.executable, "-c", program.format(fonts)],
+            env=environment | {"PYTHONIOENCODING": "utf-8"},
+            input=drawing.dot,
+            capture_output=True,
+            check=True,
+            encoding="utf-8",
+        ).stdout
+        for fonts in ("pass", "r.SYSTEM_FONTS = ()")
+    }
+    assert len(made) == 1
+
+
 def test_a_picture_leaves_nothing_behind_and_says_nothing(tmp_path: Path) -> None:
     """Old fontconfigs write a file into every folder they look at, and complain about newer systems."""
     before = set((ROOT / "microtensor").rglob(".uuid"))

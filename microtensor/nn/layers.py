@@ -106,7 +106,7 @@ class Embedding(Module):
         """
         if not isinstance(embeddings, Tensor) or embeddings.ndim != 2:
             given = embeddings.shape if isinstance(embeddings, Tensor) else embeddings
-            raise ValueError(f"Embedding.from_pretrained: embeddings {given!r:.60}; give a tensor (V, C)")
+            raise ValueError(f"Embedding.from_pretrained: embeddings {given!r:.60}; give a matrix (V, C)")
         made = cls(embeddings.shape[0], embeddings.shape[1], padding_idx, dtype=embeddings.dtype)
         made.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
         return made

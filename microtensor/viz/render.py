@@ -98,15 +98,6 @@ SYSTEM_FONTS = (
 )
 
 
-def _use_our_fonts() -> None:
-    """Without any fonts (slim images) PNG and PDF would show boxes: add ours behind the system's.
-
-    A FONTCONFIG_FILE that is there already is the user's, and stays.
-    """
-    if not os.path.isfile(os.environ.get("FONTCONFIG_FILE", "")):
-        os.environ["FONTCONFIG_FILE"] = _fonts_file()
-
-
 def _remove(folder: Path, owner: int) -> None:
     """Remove our folder when its process ends; a forked child, which inherits the order, leaves it alone."""
     if os.getpid() == owner:
@@ -114,23 +105,25 @@ def _remove(folder: Path, owner: int) -> None:
 
 
 @functools.cache
-def _fonts_file() -> str:
-    """A fontconfig file and copies of our fonts in a folder that goes with the process.
+def _use_our_fonts() -> None:
+    """Without any fonts (slim images) PNG and PDF would show boxes: add ours beside the system's.
 
-    Copies, because older fontconfigs write a `.uuid` into every folder that they look at, and absolute paths,
-    because they take "." for the working directory. The system's own file is not included: a wheel's older
-    fontconfig prints warnings about what it does not understand there.
+    By a fontconfig file and copies of our fonts in a folder that goes with the process. Copies, because older
+    fontconfigs write a `.uuid` into every folder that they look at, and absolute paths, because they take "."
+    for the working directory. A FONTCONFIG_FILE that is there already is the user's and comes first. The
+    system's own is not included: a wheel's older fontconfig complains of what it does not understand there.
     """
-    folder = Path(tempfile.mkdtemp(prefix="microtensor-fonts-"))
+    folder, users = Path(tempfile.mkdtemp(prefix="microtensor-fonts-")), os.environ.get("FONTCONFIG_FILE", "")
     atexit.register(_remove, folder, os.getpid())
     for font in Path(__file__).with_name("fonts").glob("*.ttf"):
         shutil.copy(font, folder)
     folders = [folder, *(Path(name).expanduser() for name in SYSTEM_FONTS)]
-    lines = [f"  <dir>{html.escape(str(f))}</dir>" for f in folders if f.is_dir()]
+    lines = [f"  <include>{html.escape(os.path.abspath(users))}</include>"] if os.path.isfile(users) else []
+    lines += [f"  <dir>{html.escape(str(f))}</dir>" for f in folders if f.is_dir()]
     ours = "<prefer><family>DejaVu Sans</family></prefer>"  # what layouts are measured with
     for name in ("Helvetica", "Arial", "sans-serif"):
         lines.append(f'  <alias binding="same"><family>{name}</family>{ours}</alias>')
     lines.append(f"  <cachedir>{html.escape(str(folder / 'cache'))}</cachedir>")
     text = "\n".join(['<?xml version="1.0"?>', "<fontconfig>", *lines, "</fontconfig>", ""])
     (folder / "fonts.conf").write_text(text, encoding="utf-8")
-    return str(folder / "fonts.conf")
+    os.environ["FONTCONFIG_FILE"] = str(folder / "fonts.conf")
