@@ -23,7 +23,16 @@ import microtensor.nn.functional as F
 from microtensor import viz
 from microtensor.mode import Block
 from microtensor.viz import render, symbols
-from models import GPT, BeamNode, GPTConfig, MultiHeadAttention, Transformer, TransformerConfig, causal_mask
+from models import (
+    GPT,
+    BeamNode,
+    DecoderLayer,
+    GPTConfig,
+    MultiHeadAttention,
+    Transformer,
+    TransformerConfig,
+    causal_mask,
+)
 
 HOSTILE = '</script><img src=x onerror="window.broken=1">\'&amp;\\N😀\u202e]]><!--'
 VOID = {"meta", "link", "input", "path", "polygon", "polyline", "ellipse"}  # of SVG, they are <path … />
@@ -135,6 +144,33 @@ def test_values_are_found_behind_a_constant_that_is_gone() -> None:
     assert len(without) <= 1, without  # the positions themselves
     last = next(node for node in nodes if node["kind"] == "output")
     assert last["tensors"][0]["values"]["norm"] == pytest.approx(norm(gpt(ids)[0]), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("level", "options"),
+    [
+        ("heads", {}),
+        *itertools.product(["equations", "ops", "tape"], [{}, {"need_weights": True}, {"is_causal": True}]),
+    ],
+)
+def test_a_masks_values_are_who_may_attend_as_its_symbol_means(level: str, options: dict[str, bool]) -> None:
+    """Where scores are filled the op takes its negation."""
+    causal, padding = causal_mask(4), mt.tensor([[True, True, False, True]] * 2)[:, None, None]
+    mask = {} if "is_causal" in options else {"mask": causal & padding}
+    attention = viz.draw(
+        MultiHeadAttention(8, 2), mt.randn(2, 4, 8), **mask, **options, level=level, values=True
+    )
+    (found,) = (node for node in attention.data["nodes"] if node["id"] == "node-M")
+    want = (mask["mask"] if mask else causal).numpy().reshape(-1, 4, 4)[0]
+    assert np.array_equal(found["tensors"][0]["values"]["maps"][0], want)
+
+
+def test_a_decoder_shows_both_masks_as_who_may_attend() -> None:
+    own, others = causal_mask(4), mt.tensor([[True, False, True]] * 2)[:, None, None]
+    layer = DecoderLayer(8, 2, 16).eval()
+    data = viz.draw(layer, mt.randn(2, 4, 8), mt.randn(2, 3, 8), own, others, values=True).data
+    shown = [n["tensors"][0]["values"] for n in data["nodes"] if n["label"].startswith("M")]
+    assert sorted(values["mean"] for values in shown) == pytest.approx([0.625, 2 / 3], rel=1e-5)
 
 
 def test_the_first_nan_is_found_behind_a_constant_that_is_gone() -> None:

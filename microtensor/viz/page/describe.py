@@ -42,7 +42,9 @@ def describe(painter: Painter, rows: list[list[Box]], state: State) -> Data:
 
 def summaries(graph: Graph, alone: dict[Node, Any]) -> dict[Node, Data]:
     """Least, mean and greatest value and the norm of each tensor, and its first values as maps."""
-    return {n: _summary(x, masked(x, alone[n])) for n, x in results(graph) if x is not None}
+    # a leaf by what its symbol means, as M by who may attend, where the op takes ~M
+    shown = {n: x if n.op is not None or n.array is None else n.array for n, x in results(graph)}
+    return {n: _summary(x, masked(x, alone[n])) for n, x in shown.items() if x is not None}
 
 
 def _summary(array: Any, hidden: Any) -> Data:
