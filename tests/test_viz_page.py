@@ -27,6 +27,7 @@ from models import (
     GPT,
     BeamNode,
     DecoderLayer,
+    FeedForward,
     GPTConfig,
     MultiHeadAttention,
     Transformer,
@@ -171,6 +172,20 @@ def test_a_decoder_shows_both_masks_as_who_may_attend() -> None:
     data = viz.draw(layer, mt.randn(2, 4, 8), mt.randn(2, 3, 8), own, others, values=True).data
     shown = [n["tensors"][0]["values"] for n in data["nodes"] if n["label"].startswith("M")]
     assert sorted(values["mean"] for values in shown) == pytest.approx([0.625, 2 / 3], rel=1e-5)
+
+
+def test_a_weights_values_are_those_of_the_matrix_that_its_symbol_names() -> None:
+    """And beside it stand the sizes of that matrix: by the code's name they are those that are stored."""
+    for names, layer in itertools.product(("math", "code"), (FeedForward(4, 6), MultiHeadAttention(4, 2))):
+        data = viz.draw(layer, mt.randn(1, 3, 4), values=True, names=names).data
+        said = {t["sizes"]: t["values"]["maps"][0] for n in data["nodes"] for t in n["tensors"]
+                if "values" in t and t["name"] in ("<I>W</I><SUP>(1)</SUP>", "<I>W</I><SUP><I>Q</I></SUP>",
+                                                   "linear1.weight", "q_proj.weight")}  # fmt: skip
+        stored = next(p for n, p in layer.named_parameters() if n.startswith(("linear1.w", "q_proj.w")))
+        want = stored.detach().numpy() if names == "code" else stored.detach().numpy().T
+        ((sizes, cells),) = said.items()
+        assert sizes == str(want.shape)
+        assert np.allclose(cells, want, atol=1e-5)  # six digits
 
 
 def test_the_first_nan_is_found_behind_a_constant_that_is_gone() -> None:

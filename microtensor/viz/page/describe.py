@@ -40,11 +40,15 @@ def describe(painter: Painter, rows: list[list[Box]], state: State) -> Data:
     return _Describer(painter, rows, state).data()
 
 
-def summaries(graph: Graph, alone: dict[Node, Any]) -> dict[Node, Data]:
+def summaries(graph: Graph, alone: dict[Node, Any], code: bool) -> dict[Node, Data]:
     """Least, mean and greatest value and the norm of each tensor, and its first values as maps."""
-    # a leaf by what its symbol means, as M by who may attend, where the op takes ~M
-    shown = {n: x if n.op is not None or n.array is None else n.array for n, x in results(graph)}
-    return {n: _summary(x, masked(x, alone[n])) for n, x in shown.items() if x is not None}
+    return {n: _summary(_meant(n, x, code), masked(x, alone[n])) for n, x in results(graph) if x is not None}
+
+
+def _meant(node: Node, array: Any, code: bool) -> Any:
+    """What a leaf's name means: M is who may attend, where the op takes ~M; W^Q is weightᵀ, save by code."""
+    array = array if node.op is not None or node.array is None else node.array
+    return np.swapaxes(array, -2, -1) if node.transposed and not code else array
 
 
 def _summary(array: Any, hidden: Any) -> Data:

@@ -42,7 +42,7 @@ class Folds:
     def __init__(self, graph: Graph, shapes: Shapes, options: Options) -> None:
         self.graph, self.level, self.calls = graph, options.level, Calls(graph)
         self.alone = of_masks(graph) if options.values else {}
-        self.values = summaries(graph, self.alone) if options.values else {}
+        self.values = summaries(graph, self.alone, shapes.code) if options.values else {}
         self.hidden = collapse(graph, options.depth)  # anyway
         folded = self._fold(self.hidden)
         frames = Frames(folded, shapes, options.level, str)
