@@ -188,6 +188,17 @@ def test_a_weights_values_are_those_of_the_matrix_that_its_symbol_names() -> Non
         assert np.allclose(cells, want, atol=1e-5)  # six digits
 
 
+@pytest.mark.parametrize("level", ["equations", "ops", "heads", "tape"])
+def test_the_walk_passes_every_arrow_that_a_gradient_does(level: str) -> None:
+    x = mt.randn(2, 4, 8, requires_grad=True)
+    layer = MultiHeadAttention(8, 2)
+    data = viz.draw(layer, x, mask=causal_mask(4), grads="random", level=level).data
+    lit = [arrival["arrow"] for step in data["steps"] for arrival in step["arrivals"]]
+    backward = {a["id"] for a in data["arrows"] if a["kind"] == "bwd" or (level != "tape" and a["back"])}
+    assert backward <= set(lit)
+    assert data["steps"][0]["arrivals"][0]["arrow"] in backward  # that of the output
+
+
 def test_the_first_nan_is_found_behind_a_constant_that_is_gone() -> None:
     x = mt.ones(3, 2, requires_grad=True)
     picked = F.embedding(mt.tensor([0, 2]), x)
@@ -601,7 +612,8 @@ def test_a_resting_mouse_points_at_nothing(browser: Browser) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_a_badge_covers_no_letter_and_is_not_cut(browser: Browser, size: tuple[int, int]) -> None:
     browser.open("layer", size=size)
-    browser.js("take(states[now].steps.length)")
+    for _ in range(browser.js("return states[now].steps.length")):  # upwards, as a reader goes
+        browser.js("at('on').click()")
     browser.settle()
     free = """const box = (part) => part.getBoundingClientRect();
         const badge = box(document.querySelector('.badge'));

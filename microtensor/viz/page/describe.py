@@ -136,11 +136,8 @@ class _Describer:
             said["formulas"] = self.names.gradients(group, html=True)
             unit = self.state.unit(group.members[0])
             if unit is not None:
-                said |= {
-                    "kind": "folded",
-                    "unit": unit.key,
-                    "to": self.state.folds.goes(self.state, unit.key),
-                }
+                said |= {"kind": "folded", "unit": unit.key}
+                said["to"] = self.state.folds.goes(self.state, unit.key)
         said["found"] = told([found for group in groups for found in self.painter.found_in(group)])
         return said
 
@@ -181,9 +178,8 @@ class _Describer:
 
     def _steps(self) -> Iterator[Data]:
         """The VJPs that follow each other in one node are one step; what stays inside it is not told."""
-        output = self.painter.output
-        start = self.gradient_of.get(output, output).id
-        yield {"call": 0, "node": start, "ops": [], "arrivals": [self._seed(start)]}
+        start = self.gradient_of.get(self.painter.output, self.painter.output)
+        yield {"call": 0, "node": start.id, "ops": [], "arrivals": [self._seed(start)]}
         found = list(enumerate(self.state.folds.calls.in_order, 1))
         edges, parts = self._edges(), Counter[Node]()
         total = Counter(a.source for _, call in found for a in call.arrivals)
@@ -199,10 +195,12 @@ class _Describer:
                 "arrivals": arrivals,
             }
 
-    def _seed(self, id: str) -> Data:
-        """The gradient that the walk starts with."""
+    def _seed(self, box: Box) -> Data:
+        """The gradient that the walk starts with, at the one arrow of its box."""
         node = self.painter.graph.output
-        said: Data = {"to": id, "name": symbols.html(f"d{self._name(node)}"), "part": 1, "of": 1}
+        (arrow,) = (each.id for each in self.painter.arrows if box in (each.tail, each.head))
+        said: Data = {"to": box.id, "arrow": arrow, "part": 1, "of": 1}
+        said["name"] = symbols.html(f"d{self._name(node)}")
         if self.flow is not None:
             said |= dict.fromkeys(("norm", "sum"), _number(self.flow.norms[node]))
         return said

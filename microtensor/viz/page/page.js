@@ -153,7 +153,7 @@ function rove(data, item) {
 
 /** Scrolls as little as shows the first with some room around it, and with it those of the others that fit. */
 function reveal(first, ...others) {
-  const graph = at("graph"), view = graph.getBoundingClientRect(), room = 12;
+  const graph = at("graph"), view = graph.getBoundingClientRect(), room = 28; // for a badge, too
   const across = [view.left + room, view.left + graph.clientWidth - room];
   const down = [view.top + room, view.top + graph.clientHeight - room];
   const box = (shown) => shown.getBoundingClientRect();
@@ -267,7 +267,7 @@ function walk(data) {
     const last = i === step - 1;
     mark(each.node, last ? "now" : "done");
     for (const arrival of each.arrivals) {
-      if (arrival.arrow) mark(arrival.arrow, last ? "now" : "done");
+      mark(arrival.arrow, last ? "now" : "done");
       mark(arrival.to, arrival.part === arrival.of ? "done" : "part");
       if (last && i) mark(arrival.to, "now");
       if (arrival.of > 1) sums.set(arrival.to, arrival);
