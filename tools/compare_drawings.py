@@ -34,20 +34,19 @@ SHAPE = re.compile(r"\(\d+(, \d+)*,?\)|×")
 
 
 def layer_of_torch(torch: Any) -> Any:
-    """The same layer in PyTorch, line by line."""
+    """The same layer in PyTorch, line by line; its mask is ready, as ours is."""
 
     class Attention(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.q_proj, self.k_proj, self.v_proj, self.out_proj = (torch.nn.Linear(16, 16) for _ in range(4))
+            self.register_buffer("blocked", torch.ones(5, 5).triu(1).bool())
 
         def forward(self, x: Any) -> Any:
             q, k, v = (
                 f(x).reshape(2, 5, 2, 8).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj)
             )
-            scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(
-                ~torch.ones(5, 5).bool().tril(), -torch.inf
-            )
+            scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(self.blocked, -torch.inf)
             weights = torch.nn.functional.dropout(scores.softmax(-1), 0.1)
             return self.out_proj((weights @ v).transpose(1, 2).reshape(2, 5, 16))
 
@@ -79,6 +78,7 @@ def ours(level: str = "equations") -> str:
 def measured(dot: str) -> Iterator[str]:
     """The columns: nodes, of 8 parameters those named, shapes, norms, equations, inches, points of text."""
     dot = re.sub(r'\bsize="[^"]*"', "", dot)  # it would shrink the picture before it is measured
+    dot = re.sub(r'\bfontname=("[^"]*"|\w+)', 'fontname="Helvetica"', dot)  # whatever fonts are here
     layout = json.loads(render(dot, "json"))
     nodes = [o for o in layout["objects"][layout["_subgraph_cnt"] :] if o.get("style") != "invis"]
     edges = layout.get("edges", [])
