@@ -135,6 +135,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "concat": (lambda: mt.concat([X, X], 5), IndexError, "concat: dim 5 is out of range"),
     "copy_, shape": (lambda: X.clone().copy_(mt.ones(4)), ValueError, r"copy_: does not fit \(value \(4,\)"),
     "normalize": (lambda: F.normalize(X, dim=4), IndexError, "normalize: dim 4 is out of range"),
+    "cosine, eps": (lambda: F.cosine_similarity(X, X, 0, -5), ValueError, "cosine_similarity: eps is -5"),
     "kl_div": (lambda: F.kl_div(X, mt.ones(4)), ValueError, r"kl_div: shapes \(4,\) and \(3,\)"),
     "linear": (lambda: F.linear(X, mt.ones(4)), ValueError, r"linear: shapes \(3,\) and \(4,\) do not fit"),
     "one_hot": (lambda: F.one_hot(IDS, 2**70), ValueError, "one_hot: .* classes fit into no memory"),
@@ -327,6 +328,59 @@ def test_a_method_gives_a_tensor_of_ours_or_an_error_of_ours_whatever_it_is_give
                 assert not isinstance(part, Tensor) or part.dtype in dtypes.KNOWN, f"{name}{args}{options}"
 
 
+IDS2, GRID = mt.tensor([0, 2]), mt.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
+NEEDED: dict[str, Any] = {"linear": [GRID, GRID], "embedding": [IDS2, GRID.T], "one_hot": [IDS2]}
+NEEDED |= {"cross_entropy": [GRID, IDS2], "nll_loss": [GRID, IDS2], "pad": [GRID, (1, 1)]}
+NEEDED |= {"layer_norm": [GRID, (3,)], "rms_norm": [GRID, (3,)]}
+ANNOTATED = {"int": int, "float": (int, float), "str": str, "None": type(None), "Sequence[int]": list}
+# None and several axes; and inplace takes what is true
+AS_IN_PYTORCH = {("normalize", "p"), ("normalize", "dim")}
+FLAWED = ["a", "no", None, -5, 2.5, 1, 0, [1], object(), {}]
+
+
+@pytest.mark.parametrize("name", F.__all__)
+def test_no_argument_of_a_function_of_nn_is_what_its_annotation_does_not_say(name):
+    call = getattr(F, name)
+    parameters = inspect.signature(call).parameters
+    needed = [p.name for p in parameters.values() if p.default is p.empty]
+    good = dict(zip(needed, NEEDED.get(name, [GRID] * len(needed)), strict=True))
+    assert isinstance(call(**good, **{"dim": 1} if "dim" in parameters else {}), Tensor)
+    taken = []
+    for p in parameters.values():
+        kinds = [ANNOTATED.get(kind, ()) for kind in p.annotation.split(" | ")]
+        for flawed in FLAWED:
+            try:
+                call(**{**good, p.name: flawed})
+            except (TypeError, ValueError, IndexError, RuntimeError) as error:
+                if not FORM.fullmatch(text := str(error)) or not text.startswith(f"{name}: "):
+                    taken.append((p.name, error))
+            else:
+                told = (name, p.name) in AS_IN_PYTORCH or p.name == "inplace" or p.annotation == "Any"
+                taken += [] if told or any(isinstance(flawed, kind) for kind in kinds) else [(p.name, flawed)]
+    assert taken == []
+
+
+DRAWN = [n for n in nn.init.__all__ if "generator" in inspect.signature(getattr(nn.init, n)).parameters]
+
+
+@pytest.mark.parametrize("dtype", [mt.int64, mt.uint8, mt.bool])
+@pytest.mark.parametrize("name", DRAWN)
+def test_no_draw_goes_into_integers_and_none_is_made(name, dtype):
+    x, generator = mt.ones(2, 3).to(dtype), mt.Generator().manual_seed(0)
+    before = generator.get_state().tolist()
+    with pytest.raises(TypeError, match=rf"^{name}: a {x.dtype} tensor cannot hold the draws; make it"):
+        getattr(nn.init, name)(x, generator=generator)
+    assert x.tolist() == mt.ones(2, 3).to(dtype).tolist()
+    assert generator.get_state().tolist() == before
+
+
+def test_constants_go_into_integers_as_in_pytorch():
+    x = mt.zeros(3, dtype=mt.int64)
+    assert nn.init.constant_(x, 2.5).tolist() == [2, 2, 2]
+    assert nn.init.ones_(x).tolist() == [1, 1, 1]
+    assert nn.init.zeros_(x).tolist() == [0, 0, 0]
+
+
 def test_dim_and_axis_together_are_refused():
     for call in (lambda: X.sum(dim=0, axis=0), lambda: mt.cat([X, X], dim=0, axis=0)):
         with pytest.raises(TypeError, match=r"unexpected keyword argument 'axis'"):
@@ -505,6 +559,10 @@ def _saved(**objects: Any) -> None:
 
 SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word, or refused in Python's
     "train: mode is 'no'; give bool": lambda: NET.train("no"),
+    "train: mode is 2.5; give bool": lambda: NET.train(2.5),
+    "train: mode is 5; give True or False": lambda: NET.train(5),
+    "train: mode is 0; give True or False": lambda: NET.train(0),
+    "Embedding: padding_idx is True; make it an integer": lambda: nn.Embedding(3, 2, True),
     "register_forward_hook: hook is 3; give Callable": lambda: NET.register_forward_hook(3),
     "register_forward_pre_hook: hook is None; give Callable": lambda: NET.register_forward_pre_hook(None),
     "LayerNorm: eps is 'a'; give float": lambda: nn.LayerNorm(3, "a"),

@@ -30,8 +30,8 @@ class _Function(Module):
         return type(self)._function(*inputs, **{name: getattr(self, name) for name in self._options})
 
     def extra_repr(self) -> str:
-        shown = {name: getattr(self, name) for name in self._options}
-        return ", ".join(f"{n}={v!r}" for n, v in shown.items() if n != "inplace" or v)
+        shown = [name for name in self._options if name != "inplace" or self.inplace]
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
 
 
 class ReLU(_Function):

@@ -12,7 +12,8 @@ from microtensor.misfit import common, made, to_fit
 from microtensor.mode import mode
 from microtensor.tensor import Tensor
 
-__all__ = ["check_broadcast", "check_fixed", "check_mask", "check_number", "check_tensors", "refuse_integers"]
+__all__ = ["check_broadcast", "check_fixed", "check_flag", "check_mask", "check_number", "check_tensors"]
+__all__ += ["refuse_integers"]
 
 
 def check_tensors(who: str, **given: Any) -> None:
@@ -63,12 +64,24 @@ def refuse_integers(who: str, x: Tensor) -> None:
         raise TypeError(f"{who}: the input is {x.dtype}; make it floating with .float()")
 
 
-def check_number(who: str, name: str, value: Any) -> float:
-    """As a Python float: a NumPy scalar would widen float32."""
+DROPS = "it is the probability to drop, between 0 and 1"
+
+
+def check_number(who: str, name: str, value: Any, most: float | None = None, cure: str = DROPS) -> float:
+    """As a Python float: a NumPy scalar would widen float32. With most it is from 0 to that, or see cure."""
     try:
-        return float("a number" if isinstance(value, str) else value)
+        number = float("a number" if isinstance(value, str) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise TypeError(f"{who}: {name} is {value!r}; give a number") from None
+    if most is not None and not 0.0 <= number <= most:
+        raise ValueError(f"{who}: {name} is {value}; {cure}")
+    return number
+
+
+def check_flag(who: str, name: str, value: Any) -> None:
+    """Anything is true or false to Python, also the text "no"."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{who}: {name} is {value!r:.60}; give True or False")
 
 
 def check_broadcast(who: str, name: str, x: Tensor, what: str, want: tuple[int, ...]) -> None:

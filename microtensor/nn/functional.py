@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from microtensor import dtypes, engine, ops
+from microtensor.methods.arguments import as_axis, as_integer, as_number
 from microtensor.methods.calling import by_its_name
-from microtensor.misfit import factor, made
+from microtensor.misfit import broadcast, factor, made
 from microtensor.missing import explain_missing
-from microtensor.nn.checks import check_broadcast, check_number, check_tensors, refuse_integers
+from microtensor.nn.checks import check_broadcast, check_flag, check_number, check_tensors, refuse_integers
 
 # models use it; PyTorch has no such name, so it is not in __all__
 from microtensor.nn.checks import check_mask as check_mask
@@ -85,12 +86,16 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
         wrong = ids.min() if ids.min() < 0 else ids.max()
         raise IndexError(f"embedding: id {wrong} is outside 0 … {len(weight) - 1}; enlarge num_embeddings or "
                          f"fix the ids{made([input])}")  # fmt: skip
-    if padding_idx is not None:
-        if not -len(weight) <= padding_idx < len(weight):
-            raise ValueError(f"embedding: padding_idx {padding_idx} is outside 0 … {len(weight) - 1}; choose "
-                             f"a row of the weight")  # fmt: skip
-        padding_idx %= len(weight)
-    return ops.embedding(weight, input, padding_idx=padding_idx)  # type: ignore[no-any-return]
+    row = None if padding_idx is None else padding_row("embedding", padding_idx, len(weight))
+    return ops.embedding(weight, input, padding_idx=row)  # type: ignore[no-any-return]
+
+
+def padding_row(who: str, padding_idx: int, rows: int) -> int:
+    """As an id, which programs compare ids with: from the end, −1 is the last."""
+    if not -rows <= as_integer(who, "padding_idx", padding_idx) < rows:
+        raise ValueError(f"{who}: padding_idx {padding_idx} is outside 0 … {rows - 1}; choose a row of the "
+                         f"weight")  # fmt: skip
+    return int(padding_idx) % rows
 
 
 def layer_norm(
@@ -193,17 +198,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Source: PyTorch's cosine_similarity. Differs: no gradient through a length below eps.
     """
     check_tensors("cosine_similarity", x1=x1, x2=x2)
-    try:
-        shape = np.broadcast_shapes(x1.shape, x2.shape)  # first: dim counts the axes of both
-    except ValueError:
-        raise ValueError(
-            f"cosine_similarity: x1 {x1.shape} and x2 {x2.shape} do not broadcast; reshape one of them"
-        ) from None
+    shape = broadcast("cosine_similarity", x1.shape, x2.shape)  # first: dim counts the axes of both
     x1, x2 = x1.broadcast_to(shape), x2.broadcast_to(shape)
+    axis = as_axis("cosine_similarity", x1, dim)
+    check_number("cosine_similarity", "eps", eps, math.inf, "make it 0 or more")
     dtype = dtypes.result_dtype((x1, x2))  # a 0-d tensor counts like the other
     refuse_integers("cosine_similarity", x1.to(dtype))
-    a, b = (normalize(x.to(dtype), 2.0, dim, eps) for x in (x1, x2))
-    return (a * b).sum(dim)
+    a, b = (normalize(x.to(dtype), 2.0, axis, eps) for x in (x1, x2))
+    return (a * b).sum(axis)
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
@@ -231,7 +233,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ValueError(f"pad: {tuple(pad)} cuts more off than shape {input.shape} has; cut less")
     kept = [slice(max(-a, 0), m + min(b, 0)) for m, (a, b) in zip(input.shape, pairs, strict=True)]
     places = [slice(max(a, 0), m - max(b, 0)) for m, (a, b) in zip(shape, pairs, strict=True)]
-    ground = np.full(shape, dtypes.as_array(0 if value is None else value, input.dtype, "pad"))
+    value = 0 if value is None else as_number("pad", value)
+    ground = np.full(shape, dtypes.as_array(value, input.dtype, "pad"))
     inner = ops.getitem(input, index=(*kept, Ellipsis))
     return ops.setitem(engine.make(ground, None, None), inner, index=(*places, Ellipsis))  # type: ignore[no-any-return]
 
@@ -290,24 +293,22 @@ def scaled_dot_product_attention(
     who = "scaled_dot_product_attention"
     check_tensors(who, query=query, key=key, value=value)
     refuse_integers(who, query)
+    check_flag(who, "is_causal", is_causal)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{who}: attn_mask {attn_mask.shape} beside is_causal; combine them into one mask")
     lead = _check_attention(who, query, key, value)
-    if not 0.0 <= check_number(who, "dropout_p", dropout_p) <= 1.0:
-        raise ValueError(f"{who}: dropout_p is {dropout_p}; it is the probability to drop, between 0 and 1")
+    p = check_number(who, "dropout_p", dropout_p, 1.0)
     if attn_mask is not None:
         check_mask(who, attn_mask)
         scores = (*lead, query.shape[-2], key.shape[-2])
         check_broadcast(who, "attn_mask", attn_mask, "the scores (..., T, S)", scores)
         if attn_mask.dtype != np.bool_:
             attn_mask = attn_mask.to(query.dtype)  # a float64 mask would widen float32 scores
-    query, key, value = [
-        x if x.shape[:-2] == lead else x.expand(*lead, *x.shape[-2:]) for x in (query, key, value)
-    ]
+    q, k, v = [x if x.shape[:-2] == lead else x.expand(*lead, *x.shape[-2:]) for x in (query, key, value)]
     return ops.attention(  # type: ignore[no-any-return]
-        query, key, value, attn_mask, causal=bool(is_causal), dropout_p=float(dropout_p),
-        scale=1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale),
-        seed=draw_seed(None, math.prod(lead)) if dropout_p else 0,
+        q, k, v, attn_mask, causal=bool(is_causal), dropout_p=p,
+        scale=1.0 / math.sqrt(q.shape[-1]) if scale is None else check_number(who, "scale", scale),
+        seed=draw_seed(None, math.prod(lead)) if p else 0,
     )  # fmt: skip
 
 

@@ -29,17 +29,23 @@ def _write(tensor: Tensor, values: Array) -> Tensor:
     return tensor
 
 
+def _rng(who: str, x: Tensor, generator: Generator | None) -> np.random.Generator:
+    if x.dtype.kind != "f":
+        raise TypeError(f"{who}: a {x.dtype} tensor cannot hold the draws; make it floating with .float()")
+    return as_rng(who, generator)
+
+
 @by_its_name
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """x ~ U(a, b)
 
     Shapes: (...) → (...)
-    Raises: ValueError unless a ≤ b, both finite; RuntimeError for read-only memory.
+    Raises: ValueError unless a ≤ b, both finite; TypeError for integers; RuntimeError for read-only memory.
     Source: PyTorch's init.uniform_.
     """
     if not (a <= b and math.isfinite(b - a)):
         raise ValueError(f"uniform_: from {a} to {b}; give two finite numbers, the lower one first")
-    return _write(tensor, as_rng("uniform_", generator).uniform(a, b, tensor.shape))
+    return _write(tensor, _rng("uniform_", tensor, generator).uniform(a, b, tensor.shape))
 
 
 @by_its_name
@@ -49,11 +55,11 @@ def normal_(
     """x ~ N(mean, std²)
 
     Shapes: (...) → (...)
-    Raises: ValueError for a std below 0; RuntimeError for read-only memory.
+    Raises: ValueError for a std below 0; TypeError for integers; RuntimeError for read-only memory.
     Source: PyTorch's init.normal_.
     """
     std = as_spread("normal_", std)
-    return _write(tensor, as_rng("normal_", generator).normal(mean, std, tensor.shape))
+    return _write(tensor, _rng("normal_", tensor, generator).normal(mean, std, tensor.shape))
 
 
 @by_its_name
@@ -68,13 +74,13 @@ def trunc_normal_(
     """x ~ N(mean, std²), drawn again where it falls outside [a, b]
 
     Shapes: (...) → (...)
-    Raises: ValueError unless std > 0 and a < b; RuntimeError for read-only memory.
+    Raises: ValueError unless std > 0 and a < b; TypeError for integers; RuntimeError for read-only memory.
     Source: PyTorch's init.trunc_normal_. Differs: the distribution is the same, the method another.
     """
     if not (0 < std < math.inf and a < b and math.isfinite(mean)):
         raise ValueError(f"trunc_normal_: std is {std}, mean {mean}, a {a}, b {b}; make std more than 0 and "
                          f"a less than b")  # fmt: skip
-    rng = as_rng("trunc_normal_", generator)
+    rng = _rng("trunc_normal_", tensor, generator)
     if a <= mean <= b and b - a >= std:  # every third draw falls inside, at least
         values = rng.normal(mean, std, tensor.shape)
         while (outside := (values < a) | (values > b)).any():
@@ -143,7 +149,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
     """x ~ U(−a, a), a = gain · √(6 / (fan_in + fan_out)).
 
     Shapes: (out, in, ...) → the same
-    Raises: ValueError for fewer than two axes.
+    Raises: ValueError for fewer than two axes; TypeError for integers.
     Source: Glorot & Bengio 2010, eq. 16.
     """
     bound = gain * math.sqrt(6.0 / sum(_fans("xavier_uniform_", tensor)))
@@ -155,7 +161,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
     """x ~ N(0, σ²), σ = gain · √(2 / (fan_in + fan_out)).
 
     Shapes: (out, in, ...) → the same
-    Raises: ValueError for fewer than two axes.
+    Raises: ValueError for fewer than two axes; TypeError for integers.
     Source: Glorot & Bengio 2010, eq. 12.
     """
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans("xavier_normal_", tensor))), generator)
@@ -196,7 +202,7 @@ def kaiming_uniform_(
     """x ~ U(−b, b), b = gain · √(3 / fan), gain² = 2/(1 + a²).
 
     Shapes: (out, in, ...) → the same
-    Raises: ValueError for fewer than two axes or another mode or nonlinearity.
+    Raises: ValueError for fewer than two axes or another mode or nonlinearity; TypeError for integers.
     Source: He et al. 2015, §2.2.
     """
     bound = math.sqrt(3.0) * _kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
@@ -214,7 +220,7 @@ def kaiming_normal_(
     """x ~ N(0, σ²), σ = gain / √fan, gain² = 2/(1 + a²).
 
     Shapes: (out, in, ...) → the same
-    Raises: ValueError for fewer than two axes or another mode or nonlinearity.
+    Raises: ValueError for fewer than two axes or another mode or nonlinearity; TypeError for integers.
     Source: He et al. 2015, §2.2.
     """
     return normal_(tensor, 0.0, _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity), generator)

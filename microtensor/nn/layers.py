@@ -12,6 +12,7 @@ from microtensor import dtypes, engine
 from microtensor.methods.arguments import as_lengths, check_device
 from microtensor.nn import functional as F
 from microtensor.nn import init
+from microtensor.nn.checks import check_number
 from microtensor.nn.module import Module, Parameter
 from microtensor.tensor import Tensor
 
@@ -79,11 +80,7 @@ class Embedding(Module):
         self.weight = _parameter("Embedding", num_embeddings, embedding_dim, dtype=dtype, device=device)
         init.normal_(self.weight)
         if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ValueError(
-                    f"Embedding: padding_idx {padding_idx} is outside 0 … {num_embeddings - 1}; choose a row"
-                )
-            self.padding_idx = padding_idx % num_embeddings  # as an id, which programs compare ids with
+            self.padding_idx = F.padding_row("Embedding", padding_idx, num_embeddings)
             self.weight.array[padding_idx] = 0
 
     def forward(self, input: Tensor) -> Tensor:
@@ -188,8 +185,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
-        if not 0.0 <= p <= 1.0:
-            raise ValueError(f"Dropout: p is {p}; it is the probability to drop, between 0 and 1")
+        check_number("Dropout", "p", p, 1.0)
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:

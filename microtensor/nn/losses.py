@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from microtensor import dtypes, engine, ops
+from microtensor.methods.arguments import as_integer
 from microtensor.methods.calling import by_its_name
 from microtensor.misfit import made
+from microtensor.nn import checks
 from microtensor.nn.checks import check_broadcast, check_fixed, check_number, check_tensors, refuse_integers
 from microtensor.nn.pointwise import neg_log_sigmoid
 from microtensor.tensor import Tensor
@@ -54,9 +56,7 @@ def cross_entropy(
     who = "cross_entropy"
     refuse_integers(who, input)
     check_tensors(who, target=target)
-    smoothing = check_number(who, "label_smoothing", label_smoothing)
-    if not 0.0 <= smoothing <= 1.0:
-        raise ValueError(f"{who}: label_smoothing is {label_smoothing}; choose it between 0 and 1")
+    smoothing = check_number(who, "label_smoothing", label_smoothing, 1.0, "choose it between 0 and 1")
     if target.dtype.kind == "f":
         return _soft_cross_entropy(input, target, weight, reduction, smoothing)
     rows, ids = _class_rows(who, input, target, ignore_index)
@@ -74,7 +74,7 @@ def cross_entropy(
     if smoothing:
         spread = ops.where(kept, -(log_p * w).mean(1), 0.0)
         losses = (1.0 - smoothing) * losses + smoothing * spread
-    return _mean_of_kept(who, losses, ids, w, ignore_index, reduction, target.shape)
+    return _mean_of_kept(who, losses, ids, w, ignore_index, reduction, target)
 
 
 def _soft_cross_entropy(
@@ -118,12 +118,12 @@ def nll_loss(
     rows, ids = _class_rows("nll_loss", input, target, ignore_index)
     w = _class_weights("nll_loss", rows, weight)
     losses = _picked(rows, ids, w, ignore_index)
-    return _mean_of_kept("nll_loss", losses, ids, w, ignore_index, reduction, target.shape)
+    return _mean_of_kept("nll_loss", losses, ids, w, ignore_index, reduction, target)
 
 
 def _class_rows(who: str, input: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Scores as (N, C) and targets as (N,), checked."""
-    check_number(who, "ignore_index", ignore_index)
+    as_integer(who, "ignore_index", ignore_index)
     shape, ids = input.array.shape, target.array
     want = shape[:1] * (len(shape) > 1) + shape[2:]
     if not shape or ids.shape != want:
@@ -175,19 +175,13 @@ def _picked(log_p: Tensor, ids: Tensor, w: Tensor | None, ignore_index: int) -> 
 
 
 def _mean_of_kept(
-    who: str,
-    losses: Tensor,
-    ids: Tensor,
-    w: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    shape: tuple[int, ...],
+    who: str, losses: Tensor, ids: Tensor, w: Tensor | None, ignore_index: int, reduction: str, target: Tensor
 ) -> Tensor:
     if reduction == "mean":
         kept = ids.array[ids.array != ignore_index]
         total = float(len(kept) if w is None else w.array[kept].sum(dtype=np.float64))
         return losses.sum() / (total or math.nan)  # 1/total may overflow
-    return _reduce(who, losses.reshape(shape), reduction)
+    return _reduce(who, losses.reshape(target.shape), reduction)
 
 
 def binary_cross_entropy(
@@ -295,9 +289,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", be
     Source: Girshick 2015, eq. 3. Differs: beta (1 there), as in PyTorch. Unequal shapes are an error.
     """
     _same_shape("smooth_l1_loss", input, target)
-    if not beta >= 0:
-        raise ValueError(f"smooth_l1_loss: beta is {beta}; make it 0 or more")
-    if beta == 0:
+    if check_number("smooth_l1_loss", "beta", beta, math.inf, "make it 0 or more") == 0:
         return l1_loss(input, target, reduction=reduction)
     return _reduce("smooth_l1_loss", _huber(input - target, beta) * (1.0 / beta), reduction)
 
@@ -312,7 +304,7 @@ def huber_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", delta:
     """
     _same_shape("huber_loss", input, target)
     refuse_integers("huber_loss", input)
-    if not delta > 0:
+    if not check_number("huber_loss", "delta", delta) > 0:
         raise ValueError(f"huber_loss: delta is {delta}; make it more than 0")
     # the loss has the input's dtype, as in PyTorch; other losses have that of both
     return _reduce("huber_loss", _huber((input - target).to(input.dtype), delta), reduction)
@@ -339,6 +331,7 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
     """
     for x in (input, target):
         refuse_integers("kl_div", x)
+    checks.check_flag("kl_div", "log_target", log_target)
     if log_target:
         losses = target.exp() * (target - input)
     else:

@@ -15,6 +15,7 @@ from microtensor import dtypes, engine
 from microtensor.hooks import RemovableHandle
 from microtensor.methods.gradients import forget_gradients
 from microtensor.mode import no_grad
+from microtensor.nn.checks import check_flag
 from microtensor.nn.tree import Tree, join
 from microtensor.place import caller
 from microtensor.tensor import Tensor, as_tensor
@@ -217,9 +218,10 @@ class Module(Tree):
     def train(self, mode: bool = True) -> Self:
         """Training behaviour (dropout on) for this module and all below.
 
-        Raises: TypeError for a mode that is neither a bool nor an integer.
-        Source: PyTorch's Module.train. Differs: it takes 0 and 1, too.
+        Raises: TypeError for a mode that is neither True nor False.
+        Source: PyTorch's Module.train.
         """
+        check_flag("train", "mode", mode)
         for module in self.modules():
             object.__setattr__(module, "training", bool(mode))
         return self

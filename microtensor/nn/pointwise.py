@@ -7,7 +7,7 @@ from typing import Any
 
 from microtensor import ops
 from microtensor.methods.arguments import as_rng
-from microtensor.nn.checks import check_number, check_tensors, refuse_integers
+from microtensor.nn.checks import check_flag, check_number, check_tensors, refuse_integers
 from microtensor.random import Generator, draw_seed
 from microtensor.tensor import Tensor
 
@@ -150,12 +150,12 @@ def dropout(
     inplace: written over the input. generator: whose random numbers; default: that of `mt.manual_seed`.
 
     Shapes: (...) → (...)
-    Raises: ValueError unless 0 ≤ p ≤ 1; TypeError for integers in training.
+    Raises: ValueError unless 0 ≤ p ≤ 1; TypeError for integers in training, and a flag that is no bool.
     Source: Srivastava et al. 2014, §4. Differs: divided in training, not multiplied later, as in PyTorch.
     """
     check_tensors("dropout", input=input)
-    if not 0.0 <= check_number("dropout", "p", p) <= 1.0:
-        raise ValueError(f"dropout: p is {p}; it is the probability to drop, between 0 and 1")
+    check_number("dropout", "p", p, 1.0)
+    check_flag("dropout", "training", training)
     if not training or p == 0.0:
         return input
     refuse_integers("dropout", input)

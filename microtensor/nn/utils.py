@@ -27,9 +27,7 @@ def _several(who: str, parameters: Any) -> list[Tensor]:
 def _gradients(who: str, parameters: Any, name: str, limit: Any) -> tuple[list[Tensor], float]:
     """The gradients, and the limit that shall hold for them: less than 0 would turn them round."""
     unique = {id(p): p.grad for p in _several(who, parameters)}
-    most = check_number(who, name, limit)
-    if not most >= 0:
-        raise ValueError(f"{who}: {name} is {most}; make it 0 or more")
+    most = check_number(who, name, limit, math.inf, "make it 0 or more")
     return [g for g in unique.values() if g is not None], most
 
 
