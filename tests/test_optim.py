@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+import re
 
 import numpy as np
 import pytest
@@ -579,6 +580,34 @@ def test_an_option_that_became_impossible_is_refused_by_step_before_anything_cha
     assert params[1].item() < 2.0
 
 
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+def test_a_group_that_lacks_an_option_is_named_before_anything_changes(kind):
+    for option in ("params", *kind([leaf([1.0])]).defaults):
+        params = [leaf([1.0]), leaf([2.0])]
+        optimizer = kind([{"params": [p]} for p in params], lr=0.1)
+        for p in params:
+            p.grad = mt.ones(1, dtype=p.dtype)
+        kept = optimizer.param_groups[1].pop(option)
+        words = rf"group 1 has no '{option}'; .*param_groups\[1\]"
+        calls = [optimizer.step] if option != "params" else [optimizer.zero_grad, optimizer.state_dict]
+        for call in [optimizer.step, *calls]:
+            with pytest.raises(ValueError, match=f"^{kind.__name__}: {words}"):
+                call()
+        assert [p.item() for p in params] == [1.0, 2.0]
+        assert params[0].grad.item() == 1.0
+        assert not optimizer.state
+        for schedule in KINDS if option == "lr" else ():
+            given = [p.name for p in inspect.signature(schedule).parameters.values() if p.default is p.empty]
+            given = {name: OPTIONS[name](two_groups()) for name in given if name in OPTIONS}
+            if schedule is not lrs.SequentialLR:  # its parts cannot be made
+                with pytest.raises(ValueError, match=f"^{schedule.__name__}: {words}"):
+                    schedule(optimizer, **given)
+                assert "initial_lr" not in optimizer.param_groups[0]
+        optimizer.param_groups[1][option] = kept
+        optimizer.step()
+        assert params[1].item() < 2.0
+
+
 # --- schedules ----------------------------------------------------------------------------------------------
 
 
@@ -614,6 +643,110 @@ def test_a_rate_that_is_no_number_is_refused_by_the_schedule_that_made_it():
     optimizer.param_groups[0]["lr"] = "a"
     with pytest.raises(TypeError, match=r"^StepLR\.lr: 'a' is no number; "):
         lrs.StepLR(optimizer, 2)
+
+
+KINDS = [getattr(lrs, name) for name in lrs.__all__ if name not in ("LRScheduler", "noam")]
+OPTIONS = {  # what each schedule must be given
+    "lr_lambda": lambda o: lambda t: 0.5,
+    "step_size": lambda o: 2,
+    "milestones": lambda o: [2],
+    "gamma": lambda o: 0.5,
+    "T_max": lambda o: 5,
+    "d_model": lambda o: 4,
+    "warmup_steps": lambda o: 4,
+    "schedulers": lambda o: [lrs.StepLR(o, 2), lrs.ConstantLR(o)],
+}
+WRONG = [
+    "a",
+    None,
+    [1],
+    ["a"],
+    {2},
+    -1,
+    0,
+    1.5,
+    1j,
+    math.nan,
+    math.inf,
+    np.array(0.5),
+    np.bool_(True),
+    object,
+]
+WRONG += [
+    lambda: 1,
+    lambda t: "a",
+    lambda t: 1 // 0,
+    [lambda t: None],
+    [lambda t: 0.5, lambda t: [1]],
+    leaf([1.0]),
+]
+
+
+def two_groups(lr=0.5):
+    return optim.SGD([{"params": [leaf([1.0])]}, {"params": [leaf([2.0])], "lr": 0.25}], lr=lr)
+
+
+@pytest.mark.parametrize("seasoned", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schedule_that_refuses_to_be_made_leaves_its_optimiser_as_it_was(kind, seasoned):
+    refused = set()
+    for name in list(inspect.signature(kind).parameters)[1:]:
+        for wrong in WRONG:
+            optimizer = two_groups()
+            if seasoned:
+                lrs.ExponentialLR(optimizer, 0.5).step()
+            given = {
+                p.name: OPTIONS[p.name](optimizer)
+                for p in inspect.signature(kind).parameters.values()
+                if p.default is p.empty and p.name != "optimizer"
+            }
+            before = copy.deepcopy([{**group, "params": 0} for group in optimizer.param_groups])
+            try:
+                kind(optimizer, **{**given, name: wrong})
+            except Exception:
+                refused.add(name)
+                assert [{**group, "params": 0} for group in optimizer.param_groups] == before, (name, wrong)
+                schedule = lrs.StepLR(optimizer, 1)
+                schedule.step()
+                assert schedule.get_last_lr() == [0.05, 0.025], (name, wrong)
+    assert refused == {*inspect.signature(kind).parameters} - {"optimizer"}
+
+
+@pytest.mark.parametrize("rates", [lambda: [0.1, "a"], lambda: [0.1], lambda: [0.1] * 3, lambda: 1 / 0])
+def test_a_step_of_a_schedule_that_refuses_changes_nothing(rates):
+    class Odd(lrs.LRScheduler):
+        def get_lr(self):
+            return rates() if self.last_epoch else self.base_lrs
+
+    class Odder(lrs.LRScheduler):
+        def get_lr(self):
+            return rates()
+
+    optimizer = two_groups()
+    schedule = Odd(optimizer)
+    for _ in "ab":
+        with pytest.raises((ValueError, TypeError, ZeroDivisionError)) as caught:
+            schedule.step()
+        assert caught.type is ZeroDivisionError or re.match(r"Odd(\.get_lr)?: .*; ", str(caught.value))
+        assert schedule.last_epoch == 0
+        assert schedule.get_last_lr() == [group["lr"] for group in optimizer.param_groups] == [0.5, 0.25]
+    lrs.StepLR(optimizer, 1).step()  # the other steps nothing
+    fresh = two_groups()
+    with pytest.raises((ValueError, TypeError, ZeroDivisionError)):
+        Odder(fresh)
+    assert [(group["lr"], "initial_lr" in group) for group in fresh.param_groups] == [
+        (0.5, False),
+        (0.25, False),
+    ]
+
+
+def test_a_group_that_comes_after_its_schedule_is_told():
+    optimizer = two_groups()
+    schedule = lrs.ExponentialLR(optimizer, 0.5)
+    optimizer.add_param_group({"params": [leaf([3.0])], "lr": 1.0})
+    with pytest.raises(ValueError, match=r"^ExponentialLR: 2 rates for 3 groups; .*add_param_group"):
+        schedule.step()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.25, 1.0]
 
 
 def test_noam_peaks_at_the_end_of_the_warmup():

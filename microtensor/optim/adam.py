@@ -71,7 +71,7 @@ class Adam(Optimizer):
 
     def _update(self, p: Array, g: Array, state: dict[str, Any], group: dict[str, Any]) -> None:
         if not state:
-            state.update(step=0, exp_avg=np.zeros(p.shape, p.dtype), exp_avg_sq=np.zeros(p.shape, p.dtype))
+            state.update(_start(p))
         state["step"] += 1
         if group["amsgrad"]:
             return _amsgrad(p, g, state, group)
@@ -88,29 +88,26 @@ class Adam(Optimizer):
     def _update_together(self, pending: list[Pending]) -> bool:
         if type(self)._update is not Adam._update or any(group["amsgrad"] for _, _, _, group in pending):
             return False  # a subclass has another rule, and amsgrad has no kernel
-        params, grads, means, squares, counts, kinds = [], [], [], [], [], []
         known: dict[tuple[int, int], int] = {}  # which group, at which step: numbered as they come
         fresh: dict[Tensor, dict[str, Any]] = {}
-        for p, array, g, group in pending:
-            state = self.state.get(p)
-            if not state:
-                zeros = (np.zeros(array.shape, array.dtype) for _ in range(2))
-                fresh[p] = state = {"step": 0, "exp_avg": next(zeros), "exp_avg_sq": next(zeros)}
-            params.append(array)
-            grads.append(g)
-            means.append(state["exp_avg"])
-            squares.append(state["exp_avg_sq"])
-            step = state["step"] + 1
-            counts.append((state, step))
-            kinds.append(known.setdefault((id(group), step), len(known)))
+        states, kinds = [], []
+        for p, array, _, group in pending:
+            states.append(state := self.state.get(p) or fresh.setdefault(p, _start(array)))
+            kinds.append(known.setdefault((id(group), state["step"] + 1), len(known)))
         groups = {id(group): group for *_, group in pending}
         rules = [_rule(groups[which], step) for which, step in known]
+        params, grads = [array for _, array, _, _ in pending], [g for _, _, g, _ in pending]
+        means, squares = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         if not kernels.adam_steps(params, grads, means, squares, kinds, rules):
             return False
-        for state, step in counts:
-            state["step"] = step
+        for state in states:
+            state["step"] += 1
         self.state.update(fresh)
         return True
+
+
+def _start(p: Array) -> dict[str, Any]:
+    return {"step": 0, "exp_avg": np.zeros(p.shape, p.dtype), "exp_avg_sq": np.zeros(p.shape, p.dtype)}
 
 
 def _amsgrad(p: Array, g: Array, state: dict[str, Any], group: dict[str, Any]) -> None:
@@ -126,16 +123,10 @@ def _amsgrad(p: Array, g: Array, state: dict[str, Any], group: dict[str, Any]) -
 
 
 def _rule(group: dict[str, Any], step: int) -> tuple[float, ...]:
-    beta1, beta2 = group["betas"]
+    options = {name: group[name] for name in ("lr", "eps", "weight_decay", "maximize")}
+    (beta1, beta2), decoupled = group["betas"], group["decoupled_weight_decay"]
     rule: tuple[float, ...] = kernels.adam_rule(
-        lr=group["lr"],
-        beta1=beta1,
-        beta2=beta2,
-        eps=float(group["eps"]),
-        weight_decay=float(group["weight_decay"]),
-        decoupled=group["decoupled_weight_decay"],
-        maximize=group["maximize"],
-        step=step,
+        **options, beta1=beta1, beta2=beta2, decoupled=decoupled, step=step
     )
     return rule
 
@@ -165,17 +156,6 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            amsgrad,
-            maximize=maximize,
-            decoupled_weight_decay=True,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
-        )
+        switches: Any = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
+        switches |= {"fused": fused, "maximize": maximize, "decoupled_weight_decay": True}
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **switches)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from microtensor.methods.arguments import as_number
-from microtensor.optim.optimizer import Optimizer
+from microtensor.optim.optimizer import Optimizer, has
 
 __all__ = [
     "ConstantLR",
@@ -42,23 +42,25 @@ class LRScheduler:
     Being made sets the rates of t = 0. `last_epoch` is t, PyTorch's name; t is counted in steps as soon as
     `step()` is called once per optimiser step, as is usual for Transformers.
     last_epoch: t to go on after (−1 starts); then every group must have its "initial_lr".
-    Raises: TypeError for what is no optimiser; ValueError for a last_epoch without initial_lr.
+    Raises: TypeError for what is no optimiser; ValueError for a last_epoch without initial_lr, and a group
+    without lr; the optimiser's groups being as they were.
     Source: PyTorch's LRScheduler. Differs: one schedule for an optimiser; a rate is a function of t alone.
     """
 
     unsaved: tuple[str, ...] = ("optimizer",)  # attributes that state_dict leaves out
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        name = type(self).__name__
-        for i, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1:
-                group.setdefault("initial_lr", float(as_number(f"{name}.lr", group["lr"])))
-            elif "initial_lr" not in group:
-                raise ValueError(
-                    f"{name}: last_epoch is {last_epoch} but group {i} has no initial_lr; start at −1"
-                )
+        name, groups = type(self).__name__, optimizer.param_groups
+        for i, group in enumerate(groups):
+            if "initial_lr" not in group:
+                if last_epoch != -1:
+                    raise ValueError(
+                        f"{name}: last_epoch is {last_epoch} but group {i} has no initial_lr; start at −1"
+                    )
+                has(name, i, group, "lr")
+                group["initial_lr"] = float(as_number(f"{name}.lr", group["lr"]))
         self.optimizer = optimizer
-        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self.base_lrs = [float(as_number(f"{name}.initial_lr", group["initial_lr"])) for group in groups]
         self.last_epoch = last_epoch
         self.step()
 
@@ -82,22 +84,31 @@ class LRScheduler:
         """t ← t + 1, and set the rates of that t.
 
         Raises: RuntimeError if another schedule steps the same optimiser; TypeError for a rate that is no
-        number.
+        number, ValueError for too few or too many; nothing being changed.
         Source: PyTorch's LRScheduler.step. Differs: no epoch to jump to.
         """
-        if hasattr(self, "_last_lr"):  # not while being made: the parts of SequentialLR are made, not stepped
-            self._take_charge()
+        groups, name = self.optimizer.param_groups, type(self).__name__
         self.last_epoch += 1
-        self._last_lr = [float(as_number(f"{type(self).__name__}.get_lr", lr)) for lr in self.get_lr()]
-        for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+        try:
+            rates = [float(as_number(f"{name}.get_lr", lr)) for lr in self.get_lr()]
+            if len(rates) != len(groups):
+                raise ValueError(
+                    f"{name}: {len(rates)} rates for {len(groups)} groups; make the schedule after the last "
+                    f"add_param_group, and give one rate for each"
+                )
+            if hasattr(self, "_last_lr"):  # not while being made: parts of SequentialLR are made, not stepped
+                self._take_charge()
+        except BaseException:
+            self.last_epoch -= 1
+            raise
+        self._last_lr = rates
+        for group, lr in zip(groups, rates, strict=True):
             group["lr"] = lr
 
     def _take_charge(self) -> None:
         held = _in_charge.get(self.optimizer)
         other = None if held is None else held()
-        if other is self:
-            return
-        if other is not None and other.optimizer is self.optimizer:
+        if other is not None and other is not self and other.optimizer is self.optimizer:
             raise RuntimeError(
                 f"{type(self).__name__}: a {type(other).__name__} steps this optimiser already, and each "
                 f"would overwrite the other's rates; join them with SequentialLR, multiply their factors in "
@@ -116,29 +127,31 @@ class LRScheduler:
         """Go on from a state_dict(). The optimiser's rates are in the optimiser's own state.
 
         Raises: ValueError naming the entries that are missing or unexpected, or for other numbers of groups
-        or schedules.
+        or schedules; TypeError for what is no dict.
         Source: PyTorch's LRScheduler.load_state_dict. Differs: all is checked before anything changes.
         """
         self.check_state_dict(state_dict)
-        self.__dict__.update(copy.deepcopy(dict(state_dict)))
+        self.__dict__.update({k: copy.deepcopy(v) for k, v in state_dict.items() if k not in self.unsaved})
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Refuse what load_state_dict would refuse; change nothing.
 
-        Raises: the ValueError of load_state_dict.
+        Raises: the ValueError and TypeError of load_state_dict.
         Source: ours.
         """
-        own, name = self.state_dict(), type(self).__name__
+        own, who = self.state_dict(), f"{type(self).__name__}.load_state_dict"
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"{who}: state_dict is {state_dict!r:.60}; give what state_dict() gave")
         if set(own) != set(state_dict):
             raise ValueError(
-                f"{name}.load_state_dict: missing {sorted(set(own) - set(state_dict))}, unexpected "
-                f"{sorted(set(state_dict) - set(own))}; load what was saved from a {name}"
+                f"{who}: missing {sorted(set(own) - set(state_dict))}, unexpected "
+                f"{[k for k in state_dict if k not in own]}; load what was saved from a {type(self).__name__}"
             )
-        if len(state_dict["base_lrs"]) != len(self.base_lrs):
-            raise ValueError(
-                f"{name}.load_state_dict: {len(state_dict['base_lrs'])} groups, not {len(self.base_lrs)}; "
-                f"load what was saved with the same groups"
-            )
+        for key in [key for key in ("base_lrs", "schedulers") if key in own]:
+            n = len(state_dict[key]) if isinstance(state_dict[key], list | tuple) else "no"
+            if n != len(own[key]):
+                raise ValueError(f"{who}: {n} {key}, not {len(own[key])}; load what was saved with as many "
+                                 f"groups and schedulers")  # fmt: skip
 
 
 class LambdaLR(LRScheduler):
@@ -181,8 +194,7 @@ class StepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        factor = self.gamma ** (self.last_epoch // self.step_size)
-        return [lr * factor for lr in self.base_lrs]
+        return [lr * self.gamma ** (self.last_epoch // self.step_size) for lr in self.base_lrs]
 
 
 class MultiStepLR(LRScheduler):
@@ -199,8 +211,7 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        factor = self.gamma ** bisect_right(self.milestones, self.last_epoch)
-        return [lr * factor for lr in self.base_lrs]
+        return [lr * self.gamma ** bisect_right(self.milestones, self.last_epoch) for lr in self.base_lrs]
 
 
 class ConstantLR(LRScheduler):
@@ -326,19 +337,13 @@ class SequentialLR(LRScheduler):
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         super().check_state_dict(state_dict)
-        if len(state_dict["schedulers"]) != len(self.schedulers):
-            raise ValueError(
-                f"SequentialLR: {len(state_dict['schedulers'])} schedulers, not {len(self.schedulers)}; "
-                f"load what was saved from the same ones"
-            )
         for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
             scheduler.check_state_dict(state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self.check_state_dict(state_dict)
+        super().load_state_dict(state_dict)
         for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
             scheduler.load_state_dict(state)
-        self.__dict__.update({k: copy.deepcopy(v) for k, v in state_dict.items() if k != "schedulers"})
 
 
 def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> Callable[[int], float]:

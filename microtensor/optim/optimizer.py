@@ -7,6 +7,7 @@ PyTorch: `for group in self.param_groups: for p in group["params"]: …`. No mod
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -144,7 +145,7 @@ class Optimizer:
         its generator's.
         closure: computes the gradients again and returns the loss, which step then returns.
         Raises: ValueError if a gradient has not its parameter's shape and dtype, ValueError or TypeError for
-        an option that has become impossible, such as an lr of NaN; nothing being changed.
+        an option that is gone or has become impossible, such as an lr of NaN; nothing being changed.
         Source: PyTorch's Optimizer.step. Differs: all is checked before anything moves; the warning.
         """
         loss = None
@@ -152,7 +153,8 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         pending: list[Pending] = []
-        for group in self.param_groups:
+        for i, group in enumerate(self.param_groups):
+            has(self._name, i, group, "params", *self.defaults)
             self._check_options(options := {**group})  # a schedule or a user may have set them since
             for p in group["params"]:
                 grad = p.grad
@@ -219,27 +221,22 @@ class Optimizer:
         kept state changes with the next step.
         """
         index = {p: i for i, p in enumerate(self._params())}
-        groups = [
-            {
-                **{k: copy.deepcopy(v) for k, v in g.items() if k != "params"},
-                "params": [index[p] for p in g["params"]],
-            }
-            for g in self.param_groups
-        ]
+        groups = [{**_options(g), "params": [index[p] for p in g["params"]]} for g in self.param_groups]
         state = {index[p]: {name: _out(v) for name, v in s.items()} for p, s in self.state.items() if s}
         return {"state": dict(sorted(state.items())), "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a state_dict(), also from PyTorch's. Everything is checked before anything changes.
 
-        Raises: ValueError naming what differs: groups, numbers of parameters, options, names or shapes.
+        Raises: ValueError naming what differs: groups, numbers of parameters, options, names or shapes;
+        TypeError for what is no dict.
         Source: PyTorch's Optimizer.load_state_dict. Differs: it looks at options, names and shapes, too.
         """
         self.check_state_dict(state_dict)
         params = self._params()
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            options = {k: copy.deepcopy(v) for k, v in saved.items() if k != "params"}
-            group.update({k: tuple(v) if isinstance(group.get(k), tuple) else v for k, v in options.items()})
+            options = _options(saved).items()
+            group.update({k: tuple(v) if isinstance(group.get(k), tuple) else v for k, v in options})
         self.state.clear()
         for i, p in enumerate(params):
             saved = state_dict["state"].get(i)
@@ -249,19 +246,21 @@ class Optimizer:
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Refuse what load_state_dict would refuse; change nothing.
 
-        Raises: the ValueError of load_state_dict.
+        Raises: the ValueError and TypeError of load_state_dict.
         Source: ours.
         """
-        faults = self._faults(state_dict)
-        if faults:
+        who = f"{self._name}.load_state_dict"
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"{who}: state_dict is {state_dict!r:.60}; give what state_dict() gave")
+        if faults := self._faults(state_dict):
             raise ValueError(
-                f"{self._name}.load_state_dict: the state does not fit: {'; '.join(faults[:5])}"
+                f"{who}: the state does not fit: {'; '.join(faults[:5])}"
                 f"{f'; and {len(faults) - 5} more' if len(faults) > 5 else ''}; "
                 f"load what was saved from the same optimiser of the same model"
             )
 
     def _faults(self, state_dict: Mapping[str, Any]) -> list[str]:
-        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+        if not {"state", "param_groups"} <= set(state_dict):
             return ['it has not the keys "state" and "param_groups"']
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
@@ -296,6 +295,8 @@ class Optimizer:
         return faults
 
     def _params(self) -> list[Tensor]:
+        for i, group in enumerate(self.param_groups):
+            has(self._name, i, group, "params")
         return [p for group in self.param_groups for p in group["params"]]
 
     def _into(self, name: str, value: Any, p: Tensor) -> Any:
@@ -313,6 +314,43 @@ class Optimizer:
             lines.append(f"Parameter Group {i}")
             lines += [f"    {name}: {value}" for name, value in sorted(group.items()) if name != "params"]
         return "\n".join([*lines, ")"])
+
+
+def has(who: str, i: int, group: Mapping[str, Any], *names: str) -> None:
+    """Refuse group i if it lacks one of the names: a user may have edited it, or appended it to the list."""
+    for name in names:
+        if name not in group:
+            raise ValueError(f"{who}: group {i} has no {name!r}; set it in optimizer.param_groups[{i}], or "
+                             f"add the group with add_param_group, which fills in defaults")  # fmt: skip
+
+
+def keep_groups(base: type) -> None:
+    """From now on a schedule that refuses to be made leaves the groups of its optimiser as they were.
+
+    To be called after `hold`: constructors look last whether they were given what their annotations say.
+    """
+    for kind in (base, *base.__subclasses__()):
+        kind.__init__ = _kept(vars(kind)["__init__"])  # type: ignore[misc]
+
+
+def _kept(make: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(make)
+    def call(*args: Any, **given: Any) -> None:
+        optimizer = given.get("optimizer", args[1] if len(args) > 1 else None)
+        groups = [(group, {**group}) for group in getattr(optimizer, "param_groups", ())]
+        try:
+            make(*args, **given)
+        except BaseException:
+            for group, before in groups:
+                group.clear()
+                group.update(before)
+            raise
+
+    return call
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
 
 
 def _out(value: Any) -> Any:

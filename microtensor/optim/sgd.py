@@ -99,13 +99,7 @@ class SGD(Optimizer):
 
 
 def _rule(group: dict[str, Any], starting: bool) -> tuple[float, ...]:
-    rule: tuple[float, ...] = kernels.sgd_rule(
-        lr=group["lr"],
-        momentum=group["momentum"],
-        dampening=group["dampening"],
-        weight_decay=group["weight_decay"],
-        nesterov=group["nesterov"],
-        maximize=group["maximize"],
-        starting=starting,
-    )
+    names = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
+    options = {name: group[name] for name in names}
+    rule: tuple[float, ...] = kernels.sgd_rule(**options, starting=starting)
     return rule
