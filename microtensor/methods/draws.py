@@ -60,9 +60,8 @@ class Draws:
 
     def _draw(self: Any, who: str, draw: Callable[..., Any], a: float, b: float) -> Tensor:
         if self.dtype.kind != "f":
-            raise TypeError(
-                f"{who}: a {self.dtype} tensor cannot hold the draws; make it floating with .float()"
-            )
+            raise TypeError(f"{who}: a {self.dtype} tensor cannot hold the draws; make it floating with "
+                            f".float()")  # fmt: skip
         return self._assign(who, Ellipsis, draw(a, b, self.shape))
 
     def bernoulli(self: Any, p: Any = None, *, generator: Generator | None = None) -> Tensor:
@@ -92,23 +91,18 @@ class Draws:
         """
         none = as_integer("multinomial", "num_samples", num_samples) < 1
         if none or self.ndim not in (1, 2) or self.dtype.kind != "f":
-            raise ValueError(
-                f"multinomial: {num_samples} samples of {self.dtype}{self.shape}; give 1 or "
-                f"more, and floats (C,) or (N, C)"
-            )
+            raise ValueError(f"multinomial: {num_samples} samples of {self.dtype}{self.shape}; give 1 or "
+                             f"more, and floats (C,) or (N, C)")  # fmt: skip
         if not isinstance(replacement, bool):
             raise TypeError(f"multinomial: replacement is {replacement!r}; give True or False")
         weights = np.atleast_2d(self.array).astype(np.float64)
         if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():
             reach = f"{weights.min(initial=0)} to {weights.max(initial=0)}"
-            raise ValueError(
-                f"multinomial: weights from {reach}, or a row of zeros; make them finite, at least 0 and not "
-                f"all 0: check the softmax"
-            )
+            raise ValueError(f"multinomial: weights from {reach}, or a row of zeros; make them finite, at "
+                             f"least 0 and not all 0: check the softmax")  # fmt: skip
         if not replacement and (num_samples > self.shape[-1] or ((weights > 0).sum(-1) < num_samples).any()):
-            raise ValueError(
-                f"multinomial: a row has fewer than {num_samples} weights above 0; draw with replacement=True"
-            )
+            raise ValueError(f"multinomial: a row has fewer than {num_samples} weights above 0; draw with "
+                             f"replacement=True")  # fmt: skip
         rng = as_rng("multinomial", generator)
         if replacement:
             ends = np.cumsum(weights, -1)

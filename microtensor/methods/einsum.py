@@ -40,9 +40,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
         raise TypeError(f'einsum: the equation is {equation!r}; write it as text, like "ij,jk->ik"')
     terms, arrow, output = equation.replace(" ", "").partition("->")
     if terms.count(",") != len(xs) - 1:
-        raise ValueError(
-            f"einsum: {equation!r} for {len(xs)} operands; name the axes of each, between commas"
-        )
+        raise ValueError(f"einsum: {equation!r} for {len(xs)} operands; name the axes of each, between "
+                         f"commas")  # fmt: skip
     labels = [_labels(equation, term, x.ndim) for term, x in zip(terms.split(","), xs, strict=True)]
     every = list(itertools.chain.from_iterable(labels))
     dots = sorted({c for c in every if not c.isalpha()}, key=int, reverse=True)

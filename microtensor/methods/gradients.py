@@ -47,9 +47,8 @@ class Gradients:
     @grad.setter
     def grad(self: Any, value: Tensor | None) -> None:
         if value is not None and not isinstance(value, engine.Tensor):
-            raise TypeError(
-                f"grad: {type(value).__name__} is no tensor; give a tensor like this one, or None"
-            )
+            raise TypeError(f"grad: {type(value).__name__} is no tensor; give a tensor like this one, or "
+                            f"None")  # fmt: skip
         if value is not None and (value.shape, value.dtype) != (self.shape, self.dtype):
             raise ValueError(f"grad: {value.dtype}{value.shape} for a {self.dtype}{self.shape} tensor; make "
                              f"it alike")  # fmt: skip

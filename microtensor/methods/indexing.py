@@ -160,9 +160,8 @@ class Indexing:
         first, length = as_integer("narrow", "start", start), as_integer("narrow", "length", length)
         first += n if first < 0 else 0
         if not (self.ndim and 0 <= first <= n and 0 <= length <= n - first):
-            raise IndexError(
-                f"narrow: start {start} and length {length} along dim {dim} of {self.shape}; stay within it"
-            )
+            raise IndexError(f"narrow: start {start} and length {length} along dim {dim} of {self.shape}; "
+                             f"stay within it")  # fmt: skip
         return ops.getitem(self, index=(slice(None),) * axis + (slice(first, first + length),))
 
     def select(self: Any, dim: int, index: int) -> Tensor:
@@ -174,9 +173,8 @@ class Indexing:
         """
         axis, at = as_axis("select", self, dim), as_integer("select", "index", index)
         if not self.ndim or not -self.shape[axis] <= at < self.shape[axis]:
-            raise IndexError(
-                f"select: index {at} along dim {dim} is outside the shape {self.shape}; choose another"
-            )
+            raise IndexError(f"select: index {at} along dim {dim} is outside the shape {self.shape}; choose "
+                             f"another")  # fmt: skip
         return ops.getitem(self, index=(slice(None),) * axis + (at,))
 
     def diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -287,9 +285,8 @@ def _integers(who: str, ids: Any, length: int, wrap: bool = False) -> Any:
         ids = np.where(ids < 0, ids + length, ids)
     outside = ids.view(f"u{ids.itemsize}") >= length  # as a number without a sign, a negative one is large
     if np.count_nonzero(outside):
-        raise IndexError(
-            f"{who}: index {ids[outside][0]} is outside 0 … {length - 1}; count from the start of the axis"
-        )
+        raise IndexError(f"{who}: index {ids[outside][0]} is outside 0 … {length - 1}; count from the start "
+                         f"of the axis")  # fmt: skip
     return ids
 
 

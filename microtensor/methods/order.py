@@ -100,9 +100,8 @@ class Order:
         """
         if self.ndim != 1 or self.dtype.kind not in "iu" or (self.array < 0).any():
             least = f" from {self.array.min()} on" if self.array.size else ""
-            raise ValueError(
-                f"bincount: {self.dtype}{self.shape}{least}; give a vector of integers, 0 or more"
-            )
+            raise ValueError(f"bincount: {self.dtype}{self.shape}{least}; give a vector of integers, 0 or "
+                             f"more")  # fmt: skip
         as_tensors("bincount", **({} if weights is None else {"weights": weights}))
         if weights is not None and weights.shape != self.shape:
             raise ValueError(f"bincount: weights {weights.shape} for {self.shape}; give one for each")

@@ -31,9 +31,8 @@ class Parts:
         """
         times = as_sizes("repeat", repeats)
         if len(times) < self.ndim or any(n < 0 for n in times):
-            raise ValueError(
-                f"repeat: {times} for shape {self.shape}; give a number, 0 or more, for each axis"
-            )
+            raise ValueError(f"repeat: {times} for shape {self.shape}; give a number, 0 or more, for each "
+                             f"axis")  # fmt: skip
         shape = (1,) * (len(times) - self.ndim) + self.shape
         x = self.reshape([n for length in shape for n in (1, length)])  # (1, a, 1, b, …)
         x = x.expand([n for pair in zip(times, shape, strict=True) for n in pair]).clone()

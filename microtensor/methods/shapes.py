@@ -192,9 +192,8 @@ class Shapes(Parts):
         """
         axes = as_sizes("permute", dims)
         if sorted(as_axis("permute", self, d) for d in axes) != list(range(self.ndim)):
-            raise ValueError(
-                f"permute: {axes} does not name each of the {self.ndim} axes of shape {self.shape} once; do"
-            )
+            raise ValueError(f"permute: {axes} does not name each of the {self.ndim} axes of shape "
+                             f"{self.shape} once; do")  # fmt: skip
         return ops.permute(self, axes=axes)
 
     def transpose(self: Any, dim0: int, dim1: int) -> Tensor:
@@ -255,9 +254,8 @@ class Shapes(Parts):
         Source: torch.t.
         """
         if self.ndim > 2:
-            raise RuntimeError(
-                f"t: a tensor of shape {self.shape} is no matrix; use .mT for its last two axes"
-            )
+            raise RuntimeError(f"t: a tensor of shape {self.shape} is no matrix; use .mT for its last two "
+                               f"axes")  # fmt: skip
         return self.T
 
     def expand(self: Any, *sizes: Any) -> Tensor:
@@ -273,20 +271,17 @@ class Shapes(Parts):
     def _expand(self: Any, who: str, sizes: tuple[Any, ...]) -> Tensor:
         want = as_sizes(who, sizes)
         if len(want) < self.ndim:
-            raise ValueError(
-                f"{who}: {want} has fewer axes than {self.shape}; name every axis, -1 keeps its length"
-            )
+            raise ValueError(f"{who}: {want} has fewer axes than {self.shape}; name every axis, -1 keeps its "
+                             f"length")  # fmt: skip
         new = len(want) - self.ndim
         if -1 in want[:new]:
-            raise ValueError(
-                f"{who}: {want} for shape {self.shape}; a new axis in front needs a length, not -1"
-            )
+            raise ValueError(f"{who}: {want} for shape {self.shape}; a new axis in front needs a length, not "
+                             f"-1")  # fmt: skip
         old = (1,) * new + self.shape
         shape = tuple(o if w == -1 else w for w, o in zip(want, old, strict=True))
         if any(o not in (1, n) or n < 0 for o, n in zip(old, shape, strict=True)):
-            raise ValueError(
-                f"{who}: shape {self.shape} does not broadcast to {want}; only axes of length 1 grow"
-            )
+            raise ValueError(f"{who}: shape {self.shape} does not broadcast to {want}; only axes of length 1 "
+                             f"grow")  # fmt: skip
         # where nothing is repeated, every place may be written to
         return ops.reshape(self, shape=shape) if shape == old else ops.expand(self, shape=shape)
 
