@@ -38,6 +38,8 @@ def _leaf(who: str, array: Any, dtype: Any, requires_grad: bool, device: Any) ->
     check_device(who, device)
     array = np.asarray(array)
     dtype = dtypes.checked(who, array.dtype if dtype is None else dtype)
+    if dtype != array.dtype and array.size:
+        dtypes.refuse_cut(who, [array.min().item(), array.max().item()], dtype)
     t: Tensor = noted(engine.make(dtypes.cast(array, dtype), None, None), who)
     if requires_grad and not dtypes.floating(dtype):
         raise RuntimeError(f"{who}: {dtype} cannot have a gradient; choose a floating dtype")
@@ -325,14 +327,6 @@ def normal(
     return _leaf("normal", draws * std + mean, found, requires_grad, device)
 
 
-def _ends(dtype: dtypes.DType) -> tuple[int, int] | None:
-    """The least and the largest integer of a dtype; None for floating ones."""
-    if dtype.kind not in "iu":
-        return (0, 1) if dtype == np.bool_ else None
-    info: Any = np.iinfo(dtype)
-    return info.min, info.max
-
-
 def randint(
     low: int,
     high: Any = None,
@@ -355,9 +349,9 @@ def randint(
     if high <= low:
         raise ValueError(f"randint: no integer is at least {low} and below {high}; make high larger than low")
     found = dtypes.int64 if dtype is None else dtypes.checked("randint", dtype)
-    ends = _ends(found)
-    if ends and not ends[0] <= low < high <= ends[1] + 1:
-        raise ValueError(f"randint: {found} cannot hold {low} … {high - 1}; choose a wider dtype")
+    dtypes.refuse_cut("randint", [low, high - 1], found)
+    if found == np.bool_ and not 0 <= low < high <= 2:
+        raise ValueError(f"randint: bool cannot hold {low} … {high - 1}; choose a wider dtype")
     array = as_rng("randint", generator).integers(low, high, as_lengths("randint", (size,)))
     return _leaf("randint", array, found, False, device)
 

@@ -21,6 +21,8 @@ NARROW = "keep constants Python scalars (math.sqrt, not np.sqrt), which do not w
 
 default = float32  # what Python floats become; set_default_dtype changes it
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # bool < integer < float: a lower kind never widens a higher one
+MODULAR = "add", "sub", "mul"  # are right modulo 2ⁿ whatever a number is cut to, as in PyTorch
+EXACT = "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "div"  # take it uncut
 
 
 def get_default_dtype() -> DType:
@@ -95,9 +97,8 @@ def common(who: str, args: Sequence[Any]) -> np.dtype[Any]:
         if not (hasattr(a, "dtype") and hasattr(a, "ndim")) and not isinstance(a, int | float):
             raise TypeError(f"{who}: {type(a).__name__} is no operand; give a tensor or a number")
     dtype = result_dtype(args)
-    for a in args if dtype.kind in "iu" else ():
-        if type(a) is int and not -(2**63) <= a < 2**63:
-            raise ValueError(f"{who}: {dtype} cannot hold {a}; make the tensor floating with .double()")
+    if dtype.kind in "iu" and who not in EXACT:
+        refuse_cut(who, [a for a in args if type(a) is int], int64 if who in MODULAR else dtype, wraps=True)
     return dtype
 
 
@@ -120,7 +121,7 @@ def as_array(data: Any, dtype: DType | None = None, who: str = "tensor") -> np.n
         raise TypeError(f"{who}: no rectangle of numbers ({error}); make all rows equally long") from error
     if dtype is not None and array.dtype.kind in "biuf":  # at once: by way of float32 digits would be lost
         if dtype.kind in "iu" and array.size and not hasattr(data, "dtype"):
-            _refuse_cut(who, array, dtype)
+            refuse_cut(who, [array.min().item(), array.max().item()], dtype)
         return cast(array, dtype)
     if not hasattr(data, "dtype") and array.dtype.kind == "f":
         floats = [k for k in kinds if getattr(k, "kind", None) == "f"]
@@ -136,7 +137,9 @@ def as_array(data: Any, dtype: DType | None = None, who: str = "tensor") -> np.n
     return cast(array, wider)
 
 
-def _refuse_cut(who: str, array: np.ndarray[Any, Any], dtype: DType) -> None:
-    for end in (array.min(), array.max()):
-        if not np.iinfo(dtype).min <= end <= np.iinfo(dtype).max:
-            raise ValueError(f"{who}: {dtype} cannot hold {end}; choose a wider or floating dtype")
+def refuse_cut(who: str, numbers: Sequence[Any], dtype: DType, wraps: bool = False) -> None:
+    """Numbers that would be others in an integer dtype are refused; where it wraps, −1 is 255 in uint8."""
+    for number in numbers if dtype.kind in "iu" else ():
+        ends = np.iinfo(dtype)
+        if not (ends.min or -ends.max * wraps) <= number <= ends.max:
+            raise ValueError(f"{who}: {dtype} cannot hold {number}; choose a wider or floating dtype")

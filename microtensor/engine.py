@@ -235,7 +235,7 @@ class Op:
                 common = dtypes.default
             if not any(isinstance(a, Tensor) for a in chosen):
                 chosen[0] = make(np.asarray(chosen[0], common), None, None)
-            ready[self.alike] = [_cast(a, common) for a in chosen]
+            ready[self.alike] = [_cast(a, common, self.name) for a in chosen]
         return tuple(ready)
 
     def _explain(self, error: Exception, arrays: Sequence[Any], given: Sequence[Any]) -> Exception:
@@ -287,11 +287,11 @@ def op(name: str, **options: Any) -> Callable[[Callable[..., Any]], Op]:
     return declare
 
 
-def _cast(a: Any, dtype: dtypes.DType) -> Any:
-    """A tensor in the common dtype; a Python scalar as it is, but wrapped around where integers are."""
+def _cast(a: Any, dtype: dtypes.DType, who: str) -> Any:
+    """A tensor in the common dtype; a Python scalar as it is, but in that of integers where one computes."""
     if isinstance(a, Tensor):
         return a if a.array.dtype == dtype else registry["cast"](a, dtype=dtype)
-    return a if dtype.kind == "f" else make(np.asarray(a).astype(dtype), None, None)
+    return a if dtype.kind == "f" or who in dtypes.EXACT else make(np.asarray(a).astype(dtype), None, None)
 
 
 def view_of(view: Any, base: Any) -> None:

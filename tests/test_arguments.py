@@ -52,6 +52,32 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "index_fill: uint8 cannot hold 300",
     ),
     "int64": (lambda: IDS + 2**70, ValueError, "add: int64 cannot hold"),
+    "linspace, bytes": (
+        lambda: mt.linspace(300, 302, 2, dtype=mt.uint8),
+        ValueError,
+        "linspace: uint8 cannot hold 300",
+    ),
+    "linspace, nan": (
+        lambda: mt.linspace(math.nan, 1, 2, dtype=mt.int64),
+        ValueError,
+        "linspace: int64 cannot hold nan",
+    ),
+    "linspace, end": (
+        lambda: mt.linspace(2**63 - 1, 2**63 - 1, 2, dtype=mt.int64),
+        ValueError,
+        "linspace: int64 cannot",
+    ),
+    "arange, bytes": (
+        lambda: mt.arange(298, 302, dtype=mt.uint8),
+        ValueError,
+        "arange: uint8 cannot hold 298",
+    ),
+    "randperm, bytes": (
+        lambda: mt.randperm(300, dtype=mt.uint8),
+        ValueError,
+        "randperm: uint8 cannot hold 299",
+    ),
+    "lerp, cut": (lambda: IDS.lerp(IDS, 0.5), RuntimeError, "lerp: a lerp of int64 would be cut"),
     "where": (lambda: X.where(MASK, "a"), TypeError, "where: 'a' is no number"),
     "where, None": (lambda: X.where(MASK, None), TypeError, "where: None is no number"),
     "where, list": (lambda: X.where(MASK, [1, 2, 3]), TypeError, r"where: \[1, 2, 3\] is no number"),
@@ -193,6 +219,65 @@ def test_another_device_or_dtype_is_refused_by_the_name_that_was_called(name):
         PLACES[name](size, device="cuda")
     with pytest.raises(TypeError, match=f"^{name}: there is no complex64 here"):
         PLACES[name](size, dtype=np.complex64)
+
+
+INTS = mt.tensor([1, 2, 3], dtype=mt.int32)
+WITH_NUMBER: dict[
+    str, Callable[[Tensor, int], Any]
+] = {  # what reads a number in the dtype of integers beside it
+    "where": lambda x, n: x.where(x > 1, n),
+    "where ": lambda x, n: mt.where(x > 1, n, x),
+    "pow": lambda x, n: x**n,
+    "pow ": lambda x, n: n**x,
+    "pow_": lambda x, n: x.clone().pow_(n),
+    "clamp": lambda x, n: x.clamp(x, n),
+    "remainder": lambda x, n: x % n,
+    "remainder ": lambda x, n: mt.remainder(n, x),
+    "fmod": lambda x, n: x.fmod(n),
+    "floor_divide": lambda x, n: x // n,
+    "bitwise_and": lambda x, n: x & n,
+    "bitwise_or": lambda x, n: n | x,
+    "bitwise_xor": lambda x, n: x ^ n,
+    "masked_fill": lambda x, n: x.masked_fill(x > 1, n),
+    "scatter": lambda x, n: x.scatter(0, mt.tensor([0]), n),
+    "setitem": lambda x, n: x.clone().__setitem__(0, n),
+    "copy_": lambda x, n: x.clone().copy_(n),
+    "add": lambda x, n: x.add(x, alpha=n),
+    "sub": lambda x, n: x.sub(1, alpha=n),
+    "add_": lambda x, n: x.clone().add_(x, alpha=n),
+    "index_add": lambda x, n: x.index_add(0, mt.tensor([0]), x[:1], alpha=n),
+    "addcmul": lambda x, n: x.addcmul(x, x, value=n),
+    "addmm": lambda x, n: x[:1].addmm(x[:1, None], x[None, :1], beta=n),
+    "addmm ": lambda x, n: x[:1].addmm(x[:1, None], x[None, :1], alpha=n),
+    "baddbmm": lambda x, n: x[:1].baddbmm(x[:1, None, None], x[:1, None, None], alpha=n),
+}
+
+
+@pytest.mark.parametrize("name", WITH_NUMBER)
+@pytest.mark.parametrize(("x", "number"), [(BYTES, 300), (BYTES, 256), (INTS, 2**40), (INTS, 2**31)])
+def test_a_number_that_integers_cannot_hold_is_no_other_number(name, x, number):
+    for n in (number, -number - 1):
+        words = rf"{x.dtype} (cannot hold {n}; choose a wider|to the power -\d+ is no integer)"
+        with pytest.raises(ValueError, match=f"^{name.strip()}: {words}"):
+            WITH_NUMBER[name](x, n)
+
+
+def test_sums_and_products_of_integers_are_right_modulo_their_length_and_comparisons_exact():
+    for number in (300, -300, 2**40 + 1):
+        assert (BYTES + number).tolist() == [(n + number) % 256 for n in (1, 2, 3)]
+        assert (number - BYTES).tolist() == [(number - n) % 256 for n in (1, 2, 3)]
+        assert (BYTES * number).tolist() == [n * number % 256 for n in (1, 2, 3)]
+    for x, numbers in (
+        (BYTES, (256, 257, 300, -1, -255)),
+        (INTS, (2**32 + 1, -(2**40))),
+        (IDS, (2**70, -(2**70))),
+    ):
+        for n in numbers:
+            below = [n > 0] * 3
+            assert (x < n).tolist() == (x <= n).tolist() == (n > x).tolist() == below
+            assert (x > n).tolist() == (x >= n).tolist() == (n < x).tolist() == [not b for b in below]
+            assert (x != n).all() and not (x == n).any() and n not in x  # noqa: PT018
+            assert (x / n).dtype == mt.float32
 
 
 def test_bounds_that_no_element_can_reach_are_none_and_others_that_do_not_fit_are_refused():

@@ -16,6 +16,7 @@ from microtensor.methods.arguments import (
     as_number,
     as_operand,
     as_tensors,
+    refuse_integers,
     refuse_two_dtypes,
 )
 from microtensor.methods.calling import by_any_spelling
@@ -225,6 +226,8 @@ class Elementwise:
         Source: torch.lerp.
         """
         as_tensors("lerp", end=end)
+        if isinstance(weight, float):
+            refuse_integers("lerp", self)
         weight = as_operand(weight, self.dtype, "lerp")
         if self.dtype != end.dtype or (weight.ndim and weight.dtype != end.dtype):  # one number may differ
             kinds = f"{self.dtype}, {end.dtype} and {weight.dtype}"
@@ -384,9 +387,9 @@ def _scaled(who: str, x: Any, other: Any, alpha: Any) -> Any:
         return other  # refused by who adds it
     dtype = dtypes.result_dtype((x, other))
     if not dtypes.fits(dtypes.of_scalar(alpha), dtype) and (dtype != np.bool_ or isinstance(alpha, float)):
-        raise TypeError(
-            f"{who}: alpha is {alpha!r} for a result of {dtype}; give a whole number, or use .float()"
-        )
+        raise TypeError(f"{who}: alpha is {alpha!r} for a result of {dtype}; give a whole number, or use "
+                        f".float()")  # fmt: skip
+    dtypes.refuse_cut(who, [alpha], dtype, wraps=True)
     if not isinstance(other, engine.Tensor):
         return bool(other and alpha) if dtype == np.bool_ else other * alpha
     if dtype == np.bool_:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import as_operand, as_tensors, for_arrays, refuse_two_dtypes
+from microtensor.methods.arguments import as_number, as_operand, as_tensors, for_arrays, refuse_two_dtypes
 from microtensor.methods.calling import by_any_spelling
 
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ class Products:
         """
         other = as_operand(other, self.dtype, "matmul")
         if self.ndim == 0 or other.ndim == 0:
-            raise ValueError(
-                f"matmul: shapes {self.shape} and {other.shape}: a 0-d tensor is no matrix; use *"
-            )
+            raise ValueError(f"matmul: shapes {self.shape} and {other.shape}: a 0-d tensor is no matrix; use "
+                             f"*")  # fmt: skip
         ends = self.shape[-1], other.shape[-2:][0]
         if 1 in (self.ndim, other.ndim) and ends[0] != ends[1]:
             given = f"{self.shape} and {other.shape}"
@@ -142,12 +141,12 @@ class Products:
         if self.ndim > product.ndim or any(
             n not in (1, m) for n, m in zip(self.shape[::-1], product.shape[::-1], strict=False)
         ):
-            raise ValueError(
-                f"{who}: shape {self.shape} does not broadcast to the product's {product.shape}; "
-                f"make axes equal or 1"
-            )
+            raise ValueError(f"{who}: shape {self.shape} does not broadcast to the product's "
+                             f"{product.shape}; make axes equal or 1")  # fmt: skip
+        beta, alpha = as_number(who, beta), as_number(who, alpha)
         if not dtypes.floating(self.dtype) and any(isinstance(v, float) for v in (beta, alpha)):
             raise TypeError(f"{who}: beta {beta} and alpha {alpha} for {self.dtype}; give integers")
+        dtypes.refuse_cut(who, [beta, alpha], self.dtype, wraps=True)
         product = product if alpha == 1 else product * alpha
         scaled = self if beta == 1 else self * beta
         return product if beta == 0 else scaled + product
