@@ -695,6 +695,10 @@ SILENT: dict[str, Callable[[], Any]] = {  # what was taken without a word, or re
     "LayerNorm: a shape is made of integers, not (4.0,); ": lambda: nn.LayerNorm(4.0),
     "StepLR.load_state_dict: state_dict is None; give": lambda: OBJECTS["StepLR"]().load_state_dict(None),
     "StepLR.load_state_dict: state_dict is 3; give": lambda: OBJECTS["StepLR"]().check_state_dict(3),
+    "DataLoader.load_state_dict: state_dict is 3; give": lambda: OBJECTS["DataLoader"]().load_state_dict(3),
+    "DataLoader.load_state_dict: state_dict is [1]; give": lambda: OBJECTS["DataLoader"]().load_state_dict(
+        [1]
+    ),
     "SGD.load_state_dict: state_dict is 3; give": lambda: OBJECTS["SGD"]().load_state_dict(3),
     "load_state_dict: NoneType is no state_dict(); ": lambda: NET.load_state_dict(None),
     "generate: max_new_tokens is 2.5; give int": lambda: models.generate(MODELS["GPT"](), IDS, 2.5),

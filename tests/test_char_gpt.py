@@ -125,8 +125,11 @@ def test_the_loss_of_char_gpt_is_that_of_every_block_of_the_last_tenth(written):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--text", "nowhere.txt"], "--text nowhere.txt: No such file or directory; name another"),
-        (["--text", "."], "--text .: Is a directory; name another"),
+        (
+            ["--text", "nowhere.txt"],
+            "--text: 'nowhere.txt' cannot be read (No such file or directory); give ",
+        ),
+        (["--text", "."], "--text: '.' cannot be read (Is a directory); give the path of a text"),
         (["--text", "broken.txt"], "--text: 'broken.txt' is not UTF-8 (byte 0xff: "),
         (["--text", "short.txt"], "--text has 9 characters; give 170 or more for --block 16"),
         (

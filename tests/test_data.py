@@ -1,5 +1,8 @@
 """Data sets, loader, tokenizer: what the batches are, that a seed fixes them, and that a loader resumes."""
 
+import math
+import os
+import re
 import sys
 from collections import namedtuple
 
@@ -97,6 +100,45 @@ def test_random_split_refuses_lengths_that_do_not_add_up(lengths):
         random_split(numbers(), lengths)
 
 
+@pytest.mark.parametrize("wrong", ["a", None, [1], 1j, "2"])
+def test_random_split_refuses_lengths_that_are_no_numbers(wrong):
+    with pytest.raises(TypeError, match=rf"^random_split: {re.escape(repr(wrong))} is no number; "):
+        random_split(numbers(), [5, wrong])
+
+
+DATA = {
+    "tensors": numbers,
+    "list": lambda: [*range(10)],
+    "own": Squares,
+    "subset": lambda: Subset(numbers(20), range(10)),
+}
+NO_INDEX = ["a", None, 1.5, True, np.bool_(True), [0], mt.tensor([1.0]), 10, -11, 2**70, np.int64(10)]
+
+
+@pytest.mark.parametrize("wrong", NO_INDEX, ids=repr)
+@pytest.mark.parametrize("name", DATA)
+def test_an_index_that_a_data_set_has_not_is_told_by_who_was_asked_and_who_gave_it(name, wrong):
+    data, kind = DATA[name](), TypeError if type(wrong) not in (int, np.int64) else IndexError
+    value = re.escape(f"{wrong!r} as an index of 10 samples; give integers from -10 to 9")
+    with pytest.raises(kind, match=f"^Subset: asked for {value}"):
+        Subset(data, range(10))[wrong]
+    for subset in (Subset(data, [0, wrong]), Subset(Subset(data, [0, wrong]), [1, 0])):
+        for call in (lambda s=subset: [s[0], s[1]], lambda s=subset: [*DataLoader(s, 2)]):
+            with pytest.raises(kind, match=f"^Subset: its indices hold {value}"):
+                call()
+    for source in ({"sampler": [0, wrong]}, {"batch_sampler": [[0], [1, wrong]]}):
+        with pytest.raises(kind, match=f"^DataLoader: a sampler gave {value}"):
+            list(DataLoader(data, **source))
+
+
+def test_a_subset_counts_from_its_end_and_gives_several_samples_where_its_data_set_does():
+    subset = Subset(numbers(), np.array([9, 4, -8]))
+    assert [subset[i][0].item() for i in (-3, 1, np.int64(2), mt.tensor(0))] == [9, 4, 2, 9]
+    assert subset[1:][0].tolist() == [4, 2]
+    assert [x.tolist() for x, _ in DataLoader(subset, 2)] == [[9, 4], [2]]
+    assert [x.tolist() for x, _ in DataLoader(Subset(subset, mt.tensor([2, 0])), 2)] == [[2, 9]]
+
+
 @pytest.mark.parametrize(
     ("make", "error"),
     [
@@ -166,12 +208,17 @@ def test_collate_fn_gets_the_list_of_samples():
         ({"batch_size": 0}, ValueError),
         ({"batch_size": 2.5}, ValueError),
         ({"num_workers": 2}, ValueError),
+        ({"batch_size": "a"}, ValueError),
+        ({"batch_size": -1}, ValueError),
+        ({"batch_size": True}, ValueError),
         ({"pin_memory": True}, ValueError),
+        ({"pin_memory": "a"}, ValueError),
         ({"generator": np.random.default_rng()}, TypeError),
     ],
 )
 def test_impossible_arguments_are_refused(arguments, error):
-    with pytest.raises(error, match=rf"DataLoader: {next(iter(arguments))} is .*;"):
+    (name, value), *_ = arguments.items()
+    with pytest.raises(error, match=rf"^DataLoader: {name} is {re.escape(repr(value))}.*;"):
         DataLoader(numbers(), **arguments)
 
 
@@ -303,7 +350,11 @@ def test_a_state_of_another_loader_is_refused(other, text):
     with pytest.raises(ValueError, match=text):
         other().load_state_dict(state)
     with pytest.raises(ValueError, match="keys"):
-        other().load_state_dict({})
+        other().load_state_dict({3: 1, "a": 2})
+    for wrong in (3, None, "a", [1], mt.ones(1)):
+        for call in (other().load_state_dict, other().check_state_dict):
+            with pytest.raises(TypeError, match=r"^DataLoader\.load_state_dict: state_dict is .*; give what"):
+                call(wrong)
 
 
 # --- samplers -----------------------------------------------------------------------------------------------
@@ -352,6 +403,31 @@ def test_a_weighted_sampler_draws_in_proportion(rng):
 def test_impossible_samplers_are_refused(make):
     with pytest.raises(ValueError, match=r"\w+: .*;"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("num_samples", lambda n: RandomSampler(numbers(), num_samples=n)),
+        ("num_samples", lambda n: WeightedRandomSampler([1.0] * 10, n)),
+        ("batch_size", lambda n: BatchSampler(range(10), n, False)),
+        ("batch_size", lambda n: DataLoader(numbers(), n)),
+        ("every", lambda n: [*blocks([*range(10)], 2, n)]),
+    ],
+)
+def test_a_count_is_an_integer_of_one_or_more(name, make):
+    assert len(make(np.int64(3))) == len(make(3)) > 0
+    for wrong in ("a", 0, -1, 1.5, True, [1], 1j, math.inf):
+        with pytest.raises(
+            (ValueError, TypeError), match=rf"^\w+: {name} is {re.escape(repr(wrong))}; give "
+        ):
+            make(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["a", ["a"], [None], [1j], object(), 3, [[1.0]], [-1.0], [math.nan], []])
+def test_weights_that_are_none_are_refused_by_their_sampler(wrong):
+    with pytest.raises((ValueError, TypeError), match=r"^WeightedRandomSampler: .*; "):
+        WeightedRandomSampler(wrong, 1)
 
 
 def test_a_sampler_that_is_none_is_refused():
@@ -465,8 +541,25 @@ def test_a_text_is_read_as_utf8_whatever_ends_its_lines(tmp_path):
     path.write_bytes(b"a\xc3")
     with pytest.raises(ValueError, match=r"^read_text: '.*a\.txt' is not UTF-8 \(byte 0xc3: unexpected end"):
         read_text(path)
-    with pytest.raises(FileNotFoundError):
-        read_text(tmp_path / "b.txt")
+
+
+def test_a_text_that_cannot_be_read_is_told_and_a_number_is_no_file(tmp_path):
+    for name, error in (("b.txt", FileNotFoundError), ("", IsADirectoryError), ("a\0b", ValueError)):
+        for path in (tmp_path / name, str(tmp_path / name), os.fsencode(tmp_path / name)):
+            with pytest.raises(error, match=r"^read_text: b?'.*' cannot be read \(.+\); give "):
+                read_text(path)
+    here, there = os.pipe()
+    for wrong in (here, 3.5, None, True, ["a"]):
+        with pytest.raises(TypeError, match=rf"^read_text: path is {re.escape(repr(wrong))}; give"):
+            read_text(wrong)
+    os.close(here)  # which is still open, as is our output
+    os.close(there)
+
+
+@pytest.mark.parametrize("ids", ["abc", 3, None, [[1, 2], [3, 4]], ["a", "b"], [True, False], {1, 2, 3}])
+def test_blocks_of_what_is_no_text_are_refused(ids):
+    with pytest.raises((TypeError, ValueError), match=r"^blocks: .*; "):
+        blocks(ids, 1)
 
 
 # --- names --------------------------------------------------------------------------------------------------

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from microtensor import engine
-from microtensor.random import Generator, default_generator
+from microtensor.methods.arguments import as_number, as_rng, is_int
+from microtensor.random import Generator
 from microtensor.tensor import Tensor
 
-__all__ = ["Dataset", "Samples", "Subset", "TensorDataset", "gather", "random_split"]
+__all__ = ["Dataset", "Samples", "Subset", "TensorDataset", "as_place", "gather", "random_split"]
 
 
 Sample = TypeVar("Sample", covariant=True)
@@ -74,6 +75,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 class Subset(Dataset[Any]):
     """The samples of a data set at some indices, in their order.
 
+    Raises: TypeError for an index that is no integer, IndexError for one outside, when that sample is asked.
     Source: PyTorch's Subset.
     """
 
@@ -83,8 +85,14 @@ class Subset(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[self.indices[index]]
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):  # for a data set that gives several samples at once
+            return self.dataset[self._held(range(len(self))[index])]  # type: ignore[index]
+        return self.dataset[self._held([as_place("Subset: asked for", index, len(self))])[0]]
+
+    def _held(self, places: Iterable[int]) -> list[int]:
+        n = len(self.dataset)
+        return [as_place("Subset: its indices hold", self.indices[i], n) for i in places]
 
 
 def random_split(
@@ -93,24 +101,33 @@ def random_split(
     """Disjoint random parts of a data set: lengths of samples, or fractions that add up to 1.
 
     Fractions are cut to whole samples; what is left goes to the parts in turn, one sample each.
-    Raises: ValueError for lengths that are negative or do not add up.
+    Raises: ValueError for lengths that are negative or do not add up; TypeError for what is no number.
     Source: PyTorch's random_split.
     """
     n = len(dataset)
+    lengths = [as_number("random_split", length) for length in lengths]
     if any(length < 0 for length in lengths):
-        raise ValueError(f"random_split: lengths are {list(lengths)}; make them 0 or more")
-    sizes: list[Any] = list(lengths)
+        raise ValueError(f"random_split: lengths are {lengths}; make them 0 or more")
+    sizes: list[Any] = lengths
     if math.isclose(sum(lengths), 1):
         sizes = [math.floor(n * fraction) for fraction in lengths]
         for i in range(n - sum(sizes)):
             sizes[i % len(sizes)] += 1
     if sum(sizes) != n or any(size != int(size) for size in sizes):
         raise ValueError(
-            f"random_split: lengths {list(lengths)} add up neither to the {n} samples nor to 1; change them"
+            f"random_split: lengths {lengths} add up neither to the {n} samples nor to 1; change them"
         )
-    order = (generator or default_generator).numpy.permutation(n).tolist()
-    ends = list(itertools.accumulate(map(int, sizes)))
-    return [Subset(dataset, order[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+    order = iter(as_rng("random_split", generator).permutation(n).tolist())
+    return [Subset(dataset, list(itertools.islice(order, int(size)))) for size in sizes]
+
+
+def as_place(said: str, index: Any, n: int) -> int:
+    """The index of one of n samples, negative ones counted from the end; said: who names it, and how."""
+    if not is_int(index) or not -n <= index < n:
+        raise (IndexError if is_int(index) else TypeError)(
+            f"{said} {index!r:.80} as an index of {n} samples; give integers from {-n} to {n - 1}"
+        )
+    return int(index)
 
 
 def gather(dataset: Any, indices: Any) -> list[Tensor] | None:
@@ -119,8 +136,7 @@ def gather(dataset: Any, indices: Any) -> list[Tensor] | None:
     A subclass with its own __getitem__ is asked sample by sample.
     """
     while type(dataset) is Subset:
-        indices = [dataset.indices[i] for i in indices]
-        dataset = dataset.dataset
+        dataset, indices = dataset.dataset, dataset._held(indices)
     if isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__:
         return [engine.make(t.array[indices], None, None) for t in dataset.tensors]
     return None

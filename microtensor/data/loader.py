@@ -8,17 +8,17 @@ no worker processes.
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from microtensor import engine
-from microtensor.data.dataset import Samples, gather
-from microtensor.data.sampler import batches_of
+from microtensor.data.dataset import Samples, as_place, gather
+from microtensor.data.sampler import as_count, batches_of
 from microtensor.engine import Array
-from microtensor.random import Generator, default_generator
+from microtensor.methods.arguments import as_rng
+from microtensor.random import Generator
 from microtensor.tensor import Tensor, as_tensor
 
 __all__ = ["DataLoader", "default_collate"]
@@ -78,16 +78,16 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if not self._resuming:
-            generator = self.generator or default_generator
-            self._seed = int(generator.numpy.integers(2**62)) if self.shuffle else None
+            self._seed = int(as_rng("DataLoader", self.generator).integers(2**62)) if self.shuffle else None
             self._drawn, self._given = self._draw(), 0
         self._resuming = False
         return self._epoch(self._seed, self._drawn, self._given)
 
     def _draw(self) -> list[Any] | None:
+        said, n = "DataLoader: a sampler gave", len(self.dataset)
         if self.batch_sampler is not None:
-            return [[_index(i) for i in _listed(batch)] for batch in self.batch_sampler]
-        return None if self.sampler is None else [_index(i) for i in self.sampler]
+            return [[as_place(said, i, n) for i in _listed(batch)] for batch in self.batch_sampler]
+        return None if self.sampler is None else [as_place(said, i, n) for i in self.sampler]
 
     def _order(self, seed: int | None) -> Sequence[int] | Array:
         n = len(self.dataset)
@@ -133,7 +133,8 @@ class DataLoader:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a state_dict(): the next iteration yields the rest of that epoch, in its order.
 
-        Raises: ValueError naming what differs: the length of the data set, batch_size, shuffle, a generator.
+        Raises: ValueError naming what differs: the length of the data set, batch_size, shuffle, a generator;
+        TypeError for what is no dict.
         Source: ours; torchdata's StatefulDataLoader has this name.
         """
         self.check_state_dict(state_dict)
@@ -148,23 +149,22 @@ class DataLoader:
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Refuse what load_state_dict would refuse; change nothing.
 
-        Raises: the ValueError of load_state_dict.
+        Raises: the ValueError and TypeError of load_state_dict.
         Source: ours.
         """
-        own = self.state_dict()
+        own, who = self.state_dict(), "DataLoader.load_state_dict"
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"{who}: state_dict is {state_dict!r:.60}; give what state_dict() gave")
         if set(own) != set(state_dict):
-            raise ValueError(f"DataLoader: a state has the keys {sorted(own)}, not {sorted(state_dict)}; "
-                             f"load one from state_dict()")  # fmt: skip
-        faults = [
-            f"{name} is {state_dict[name]}, not {own[name]}"
-            for name in ("dataset", "batch_size", "shuffle")
-            if state_dict[name] != own[name]
-        ]
+            raise ValueError(f"{who}: a state has the keys {sorted(own)}, not {list(state_dict)}; load one "
+                             f"from state_dict()")  # fmt: skip
+        sizes = ("dataset", "batch_size", "shuffle")
+        faults = [f"{k} is {state_dict[k]}, not {own[k]}" for k in sizes if state_dict[k] != own[k]]
         if (own["generator"] is None) != (state_dict["generator"] is None):
             faults.append("one has a generator of its own and one has none")
         faults += _damage(state_dict)
         if faults:
-            raise ValueError(f"DataLoader: the saved state is of another loader: {'; '.join(faults)}; "
+            raise ValueError(f"{who}: the saved state is of another loader: {'; '.join(faults)}; "
                              f"make the loader as it was when saved")  # fmt: skip
 
 
@@ -190,15 +190,6 @@ def _listed(batch: Any) -> Iterable[Any]:
     if not isinstance(batch, Iterable):
         raise TypeError(f"DataLoader: a batch_sampler gave {batch!r:.60} as a batch; give lists of integers")
     return batch
-
-
-def _index(value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"DataLoader: a sampler gave {value!r:.80} as an index; give integers (or lists of them)"
-        ) from None
 
 
 def _is_count(value: Any) -> bool:
@@ -262,20 +253,12 @@ def _check(dataset: Any, batch_size: Any, num_workers: int, pin_memory: bool, ge
         raise TypeError(
             f"DataLoader: dataset is {type(dataset).__name__}; give something with __len__ and __getitem__"
         )
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise ValueError(f"DataLoader: batch_size is {batch_size!r}; give an integer of 1 or more")
-    if num_workers != 0:
-        raise ValueError(
-            f"DataLoader: num_workers is {num_workers}, but there are no worker processes; leave it at 0"
-        )
-    if pin_memory:
-        raise ValueError(
-            "DataLoader: pin_memory is True, but there is no device to copy to; leave it at False"
-        )
-    if generator is not None and not isinstance(generator, Generator):
-        raise TypeError(
-            f"DataLoader: generator is {type(generator).__name__}; give mt.Generator().manual_seed(…)"
-        )
+    as_count("DataLoader", "batch_size", batch_size)
+    lacking = {"num_workers": "are no worker processes", "pin_memory": "is no device to copy to"}
+    for name, value in (("num_workers", num_workers), ("pin_memory", pin_memory)):
+        if value:
+            raise ValueError(f"DataLoader: {name} is {value!r}, but there {lacking[name]}; leave it out")
+    as_rng("DataLoader", generator)
 
 
 def _check_samplers(sampler: Any, batch_sampler: Any, batch_size: int, shuffle: Any, drop_last: Any) -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from microtensor.random import Generator, default_generator
-from microtensor.tensor import as_tensor
+from microtensor.dtypes import float64
+from microtensor.methods.arguments import as_operand, as_rng, is_int
+from microtensor.random import Generator
 
-__all__ = [
-    "BatchSampler",
-    "RandomSampler",
-    "Sampler",
-    "SequentialSampler",
-    "SubsetRandomSampler",
-    "WeightedRandomSampler",
-]
+__all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler"]
+__all__ += ["WeightedRandomSampler"]
 
 
 class Sampler:
@@ -33,7 +29,7 @@ class Sampler:
         raise NotImplementedError(f"{type(self).__name__}: gives no indices; define __iter__(self)")
 
     def _numpy(self) -> np.random.Generator:
-        return (self.generator or default_generator).numpy
+        return as_rng(type(self).__name__, self.generator)
 
 
 class SequentialSampler(Sampler):
@@ -67,7 +63,8 @@ class RandomSampler(Sampler):
         generator: Generator | None = None,
     ) -> None:
         n = len(data_source)
-        self.num_samples = _count("RandomSampler", n if num_samples is None else num_samples, n, replacement)
+        given, most = n if num_samples is None else num_samples, math.inf if replacement else n
+        self.num_samples = as_count("RandomSampler", "num_samples", given, most)
         self.data_source, self.replacement, self.generator = data_source, bool(replacement), generator
 
     def __iter__(self) -> Iterator[int]:
@@ -107,15 +104,15 @@ class WeightedRandomSampler(Sampler):
     def __init__(
         self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
     ) -> None:
-        self.weights = np.asarray(as_tensor(weights).array, np.float64)
+        self.weights = np.asarray(as_operand(weights, float64, "WeightedRandomSampler").array, np.float64)
         total = self.weights.sum() if self.weights.ndim == 1 else np.nan
         if not (np.isfinite(total) and total > 0 and self.weights.min() >= 0):
             raise ValueError(
                 f"WeightedRandomSampler: weights {self.weights.shape} add up to {total}, the least is "
                 f"{self.weights.min(initial=np.inf)}; give a list of numbers of 0 or more, not all 0"
             )
-        most = int((self.weights > 0).sum())
-        self.num_samples = _count("WeightedRandomSampler", num_samples, most, replacement)
+        most = math.inf if replacement else int((self.weights > 0).sum())
+        self.num_samples = as_count("WeightedRandomSampler", "num_samples", num_samples, most)
         self.replacement, self.generator = bool(replacement), generator
 
     def __iter__(self) -> Iterator[int]:
@@ -134,9 +131,8 @@ class BatchSampler(Sampler):
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"BatchSampler: batch_size is {batch_size!r}; give an integer of 1 or more")
-        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, bool(drop_last)
+        self.batch_size = as_count("BatchSampler", "batch_size", batch_size)
+        self.sampler, self.drop_last = sampler, bool(drop_last)
         self.generator = getattr(sampler, "generator", None)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -154,12 +150,11 @@ def batches_of(n: int, batch_size: int, drop_last: bool) -> int:
     return n // batch_size if drop_last else -(-n // batch_size)
 
 
-def _count(who: str, num_samples: Any, most: int, replacement: bool) -> int:
-    if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
-        raise ValueError(f"{who}: num_samples is {num_samples!r}; give an integer of 1 or more")
-    if num_samples > most and not replacement:
-        raise ValueError(
-            f"{who}: num_samples is {num_samples} of {most} without replacement; ask for fewer, or "
-            f"replacement=True"
-        )
-    return num_samples
+def as_count(who: str, name: str, value: Any, most: float = math.inf) -> int:
+    """How many; most: of how many samples, where none is drawn twice."""
+    if not is_int(value) or value < 1:
+        raise ValueError(f"{who}: {name} is {value!r:.60}; give an integer of 1 or more")
+    if value > most:
+        raise ValueError(f"{who}: {name} is {value} of {most} without replacement; ask for fewer, or "
+                         f"replacement=True")  # fmt: skip
+    return int(value)

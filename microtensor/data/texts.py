@@ -9,6 +9,7 @@ import numpy as np
 
 from microtensor.create import from_numpy
 from microtensor.data.dataset import TensorDataset
+from microtensor.data.sampler import as_count
 from microtensor.engine import Array
 from microtensor.tensor import Tensor
 
@@ -19,15 +20,20 @@ def blocks(ids: Sequence[int] | Tensor | Array, length: int, every: int = 1) -> 
     """From each place of `every`: `length` ids of a text, and to be predicted, the next of each. No copies.
 
     Shapes: (N,) → samples (length,), (length,)
-    Raises: ValueError unless there is a block, and the id after it.
+    Raises: ValueError unless there is a block, and the id after it, and for an `every` under 1; TypeError for
+    ids that are no numbers in one row.
     Source: nanoGPT's batches are of such blocks, every=1, at random places.
 
     >>> [(x.tolist(), y.tolist()) for x, y in blocks([5, 6, 7, 8, 9], 2, every=2)]
     [([5, 6], [6, 7]), ([7, 8], [8, 9])]
     """
+    array = ids.array if isinstance(ids, Tensor) else np.asarray(ids)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        raise TypeError(f"blocks: ids are {array.dtype} of shape {array.shape}; give integers in one row")
     if not 1 <= length < len(ids):
         raise ValueError(f"blocks: length is {length} of {len(ids)} ids; choose 1 <= length < {len(ids)}")
-    windows = np.lib.stride_tricks.sliding_window_view(ids, length + 1)[::every]  # (n, length + 1)
+    every = as_count("blocks", "every", every)
+    windows = np.lib.stride_tricks.sliding_window_view(array, length + 1)[::every]  # (n, length + 1)
     return TensorDataset(from_numpy(windows[:, :-1]), from_numpy(windows[:, 1:]))
 
 
@@ -53,14 +59,19 @@ def python_docs() -> str:
 def read_text(path: str | os.PathLike[str]) -> str:
     """The text of a file in UTF-8, with or without a byte order mark; every end of line is one newline.
 
-    Raises: OSError if it cannot be read; ValueError naming the first byte that is not UTF-8.
+    Raises: OSError if it cannot be read; ValueError naming the first byte that is not UTF-8; TypeError for
+    what is no path.
     Source: ours.
     """
+    name = os.fspath(path)  # of a number, open() would read and close what has it
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with open(name, encoding="utf-8-sig") as file:
             return file.read()
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"read_text: {os.fspath(path)!r} is not UTF-8 (byte 0x{error.object[error.start]:02x}: "
+            f"read_text: {name!r} is not UTF-8 (byte 0x{error.object[error.start]:02x}: "
             f"{error.reason}); convert it, for example with iconv"
         ) from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", error)
+        raise type(error)(f"read_text: {name!r} cannot be read ({why}); give the path of a text") from None
