@@ -68,7 +68,7 @@ SHAPELESS = {
 }
 # whatever they are given, they take it, or it is refused later and elsewhere
 REFUSES_NOTHING = {
-    *("Identity", "Sigmoid", "Tanh", "ExponentialLR", "Dataset", "Sampler", "Subset"),
+    *("Identity", "Sigmoid", "Tanh", "ExponentialLR", "Dataset", "Sampler"),
     *(
         "SequentialSampler",
         "SubsetRandomSampler",
