@@ -21,9 +21,10 @@ __all__ = ["detect_anomaly", "set_detect_anomaly"]
 class set_detect_anomaly(Switch):
     """Anomaly detection on or off from now on in this thread; used as a block, until its end.
 
-    A RuntimeError names the first op that makes a NaN, or an infinity out of finite numbers (so that masks of
-    −∞ pass), forward or backward: its line, its shapes, and which input was not finite before.
+    It looks for the first op that makes a NaN, or an infinity out of finite numbers (so that masks of −∞
+    pass), forward or backward.
 
+    Raises: RuntimeError with that op, its line, its shapes, and which input was not finite before.
     Source: PyTorch's autograd.set_detect_anomaly. Differs: infinities are found, too, and forward.
 
     >>> import microtensor as mt
@@ -41,6 +42,7 @@ class set_detect_anomaly(Switch):
 class detect_anomaly(Block):
     """Inside the block (or the decorated function) anomalies are errors: see `set_detect_anomaly`.
 
+    Raises: RuntimeError, as there.
     Source: PyTorch's autograd.detect_anomaly, with the differences of `set_detect_anomaly`.
     """
 

@@ -75,7 +75,7 @@ def beam_search(
 ) -> Beams:
     """The texts Y of the highest log P(Y) / lp(Y) that a beam finds, lp(Y) = (5 + |Y|)^α / 6^α.
 
-    A text ends with eos_id (of the encoder–decoder: its own) or at max_len tokens; |Y| counts the tokens that
+    A text ends with eos_id (of the encoder–decoder by default its own) or at max_len tokens; |Y| counts the tokens that
     were written, α is length_penalty: 0 ranks by probability alone, which favours short texts. At each step
     the beam holds the beam_size best by that score, those that have ended among the others, which go on by
     every token. It is over when none of the others can come among the n_best. A beam of 1 is `greedy_decode`;

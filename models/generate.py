@@ -35,7 +35,7 @@ def generate(
     A GPT goes on behind the prompt idx, which is returned, too; a row that has ended is filled with eos_id.
     Beyond block_size it reads the last block_size tokens, all of them at each step, because their positions
     move: no cache can serve there. The encoder–decoder translates the source idx, and its text is returned
-    without start token; a row that has ended (eos_id: the model's own) is filled with padding. It writes
+    without start token; a row that has ended (eos_id, by default its own) is filled with padding. It writes
     fewer than max_len tokens.
 
     Shapes: idx (B, T) → (B, T + n) of a GPT, (B, n) of the encoder–decoder, n ≤ max_new_tokens

@@ -236,6 +236,7 @@ class ConstantLR(LRScheduler):
 class ExponentialLR(LRScheduler):
     """lr(t) = initial lr · gammaᵗ.
 
+    Raises: TypeError for a gamma that is no number.
     Source: PyTorch's ExponentialLR.
     """
 
