@@ -75,11 +75,11 @@ def beam_search(
 ) -> Beams:
     """The texts Y of the highest log P(Y) / lp(Y) that a beam finds, lp(Y) = (5 + |Y|)^α / 6^α.
 
-    A text ends with eos_id (of the encoder–decoder by default its own) or at max_len tokens; |Y| counts the tokens that
-    were written, α is length_penalty: 0 ranks by probability alone, which favours short texts. At each step
-    the beam holds the beam_size best by that score, those that have ended among the others, which go on by
-    every token. It is over when none of the others can come among the n_best. A beam of 1 is `greedy_decode`;
-    one as wide as there are texts finds the best of all.
+    A text ends with eos_id (of the encoder–decoder by default its own) or at max_len tokens; |Y| counts the
+    tokens that were written, α is length_penalty: 0 ranks by probability alone, which favours short texts.
+    At each step the beam holds the beam_size best by that score, those that have ended among the others,
+    which go on by every token. It is over when none of the others can come among the n_best. A beam of 1 is
+    `greedy_decode`; one as wide as there are texts finds the best of all.
 
     The encoder–decoder translates src; a GPT goes on behind it, up to its block_size, or beyond it by the
     window that `generate` describes.
