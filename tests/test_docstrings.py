@@ -68,7 +68,7 @@ SHAPELESS = {
 }
 # whatever they are given, they take it, or it is refused later and elsewhere
 REFUSES_NOTHING = {
-    *("Identity", "Sigmoid", "Tanh", "ExponentialLR", "Dataset", "Sampler"),
+    *("Identity", "Sigmoid", "Tanh", "Dataset", "Sampler"),
     *(
         "SequentialSampler",
         "SubsetRandomSampler",
@@ -80,7 +80,7 @@ REFUSES_NOTHING = {
         "opens_fused",
         "recording",
     ),
-    *("detect_anomaly", "set_detect_anomaly", "Switch", "composites", "enable_grad", "no_grad"),
+    *("Switch", "composites", "enable_grad", "no_grad"),
     *(
         "enable_grad",
         "inference_mode",
