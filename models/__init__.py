@@ -9,6 +9,7 @@ from models.generate import generate, greedy_decode
 from models.gpt import GPT, GPTConfig
 from models.masks import causal_mask, combine_masks, explain_mask, padding_mask
 from models.positional import PositionalEncoding, sinusoidal_encoding
+from models.sizes import hold_sizes
 from models.text_encoder import TextEncoder, TextEncoderConfig
 from models.transformer import (
     Attention,
@@ -54,3 +55,4 @@ __all__ = [
 ]
 
 hold(__name__, "causal_mask", "embed")  # which say themselves what to count
+hold_sizes(__name__)

@@ -20,6 +20,7 @@ from models.generate import generate
 from models.gpt2 import gpt2_settings, gpt2_tensors, is_conv1d
 from models.masks import causal_mask, check_ids
 from models.pretrained import fill
+from models.sizes import check_sizes
 
 __all__ = ["GPT", "GPTConfig"]
 
@@ -32,6 +33,7 @@ class GPTConfig:
     GPT-2 has it, or "none", the exact one. eps: LayerNorm's. init_std: the standard deviation of new weights;
     GPT-2's suits its widths of 768 and more, a width of 128 learns far faster from 0.02 · √(768/128) ≈ 0.05.
 
+    Raises: ValueError for a count, a probability or an id that cannot be meant, by the rules of sizes.py.
     Source: nanoGPT's GPTConfig. Differs: gelu and eps are not fixed, for checkpoints that have others, nor is
     init_std.
     """
@@ -179,11 +181,12 @@ class GPT(nn.Module):
 
         Half precisions become float32. dropout: for training it further, everywhere the same.
         Raises: FileNotFoundError for what is not there; ValueError for another model_type, settings that
-        this GPT has not, and naming the tensors that are missing, unexpected, there twice, of another shape,
-        or no finite floats.
+        this GPT has not, a dropout outside 0 … 1, and naming the tensors that are missing, unexpected, there
+        twice, of another shape, or no finite floats.
         Source: nanoGPT's GPT.from_pretrained. Differs: it reads a folder, and loads nothing from the network.
         """
         who = "GPT.from_pretrained"
+        check_sizes(who, dropout=dropout)
         settings = gpt2_settings(who, folder)
         tensors = gpt2_tensors(who, folder, settings)
         model = cls(GPTConfig(**settings, dropout=dropout))

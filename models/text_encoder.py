@@ -35,6 +35,7 @@ class TextEncoderConfig:
     max_len: how many positions there are. max_seq_length: after how many tokens `embed` cuts a text, with
     None max_len. pooling: how the vectors of a text's tokens become one: "mean", "max", or "cls", the first.
 
+    Raises: ValueError for a count, a probability or an id that cannot be meant, by the rules of sizes.py.
     Source: Devlin et al. 2019, §3; Hugging Face's BertConfig.
     """
 

@@ -243,6 +243,7 @@ class TransformerConfig:
     shared_vocabulary: the source embedding is the target's too, as in the paper with its one BPE vocabulary
     for both languages; it needs equal vocabulary sizes. Two alphabets, two embeddings: False.
 
+    Raises: ValueError for a count, a probability or an id that cannot be meant, by the rules of sizes.py.
     Source: the paper, Table 3, §3.1–3.5 and §5.4.
     """
 

@@ -1,5 +1,7 @@
 """The Transformer: masks, wiring, faithfulness to the paper, gradients, decoding, PyTorch parity."""
 
+import inspect
+import math
 import re
 
 import numpy as np
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 import microtensor as mt
 import microtensor.nn.functional as F
+import models
 from microtensor.testing import gradcheck
 from models import (
     Decoder,
@@ -221,6 +224,64 @@ def test_errors_carry_the_values_and_the_cure():
         EncoderLayer(4, 2, 8, norm="sandwich")
     with pytest.raises(ValueError, match="max_len is 16; choose 0 … 15"):
         greedy_decode(small_model(), ids([5]), max_len=16)
+
+
+SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1, "max_len": 8, "kind": "learned"}
+CONFIGS = {"Transformer": {"src_vocab_size": 9, "tgt_vocab_size": 7}, "TextEncoder": {}, "GPT": {}}
+MADE = {  # every class that is made of numbers → its parameters
+    name: inspect.signature(getattr(models, name)).parameters
+    for name in [*(f"{name}Config" for name in CONFIGS), "Decoder", "DecoderLayer", "Encoder", "EncoderLayer",
+                 "FeedForward", "MultiHeadAttention", "PositionalEncoding"]
+}  # fmt: skip
+NUMBERS = [(name, p) for name, parameters in MADE.items() for p in parameters.values()
+           if p.annotation in ("int", "int | None", "float") and p.name != "init_std"]  # fmt: skip
+NUMBERS += [(name, inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, annotation="float"))
+            for name in ("Encoder", "Decoder") for option in ("dropout",)]  # fmt: skip
+
+
+def _good(name):
+    own = {n: SIZES[n] for n, p in MADE[name].items() if n in SIZES and p.default is p.empty}
+    return own | CONFIGS.get(name.removesuffix("Config"), {})
+
+
+@pytest.mark.parametrize(("name", "p"), NUMBERS, ids=lambda v: getattr(v, "name", v))
+def test_a_number_that_cannot_be_meant_is_refused_by_the_class_that_is_made_of_it(name, p):
+    make, wrong = getattr(models, name), [-1, -(2**70)]
+    assert make(**_good(name))
+    if p.annotation == "float":
+        wrong += [-0.1, math.nan, math.inf] + [1.5, 2] * ("dropout" in p.name)
+    elif p.name.endswith("_id"):
+        wrong += [99, 9] if name == "TransformerConfig" else [30522]
+        wrong += [7] * (name == "TransformerConfig")
+    elif "layer" not in p.name:
+        wrong += [0]
+    who = f"{name.removesuffix('s')}(Layer)?" if p.kind is p.KEYWORD_ONLY else name
+    for number in wrong:
+        with pytest.raises(ValueError, match=rf"^{who}: {p.name} is {re.escape(str(number))}; \w+ \w+ "):
+            make(**{**_good(name), p.name: number})
+    for no_number in ("a", [1], *([2.5, True] if p.annotation != "float" else [])):
+        with pytest.raises(TypeError, match=rf"^{who}: {p.name} is {re.escape(repr(no_number))}; give \w+"):
+            make(**{**_good(name), p.name: no_number})
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_model_refuses_a_configuration_that_was_changed_to_what_cannot_be_meant(name):
+    config = getattr(models, f"{name}Config")(**CONFIGS[name])
+    object.__setattr__(config, "dropout", 3)
+    with pytest.raises(ValueError, match=rf"^{name}Config: dropout is 3; it is the probability to drop"):
+        getattr(models, name)(config)
+
+
+def test_a_pretrained_gpt_refuses_a_dropout_that_is_none_before_it_reads(tmp_path):
+    with pytest.raises(ValueError, match=r"^GPT\.from_pretrained: dropout is 3; it is the probability"):
+        models.GPT.from_pretrained(tmp_path, dropout=3)
+
+
+def test_no_layer_and_the_last_id_and_each_probability_can_be_meant():
+    assert len(Encoder(0, 8, 2, 8).layers) == 0
+    config = TransformerConfig(9, 7, bos_id=6, eos_id=5, pad_id=6, dropout=1, n_encoder_layers=0)
+    assert models.GPTConfig(n_layer=np.int64(0), dropout=np.float32(0.5)).n_layer == 0
+    assert config == TransformerConfig(**vars(config))
 
 
 # --- gradients of the whole ---------------------------------------------------------------------------------
