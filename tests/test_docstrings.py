@@ -89,11 +89,8 @@ REFUSES_NOTHING = {
         "Attention",
         "BeamNode",
         "Beams",
-        "TransformerConfig",
     ),
     *(
-        "GPTConfig",
-        "TextEncoderConfig",
         "Row",
         "Stopped",
         "get_num_threads",
