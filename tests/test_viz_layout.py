@@ -8,6 +8,7 @@ import math
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 from check_layout import problems
 from crossings import (
@@ -108,6 +109,15 @@ def test_layout_holds_with_gradients_values_and_costs(level: str, direction: str
 def test_layout_holds_for_lines_that_are_kept_alive_one_by_one() -> None:
     for direction in ("TB", "BT", "LR"):
         assert problems(drawing(level="tape", need_weights=True, direction=direction).json) == []
+
+
+@pytest.mark.parametrize("direction", ["TB", "BT"])
+def test_the_three_frames_of_the_tape_begin_and_end_alike(direction: str) -> None:
+    for case in (*cases("tape", direction, step=29), *rare("tape", direction, step=301)):
+        found = [o["bb"] for o in drawing(**case).json["objects"] if o["name"].startswith("cluster_")]
+        frames = np.array([frame.split(",") for frame in found], float)
+        assert len(frames) == 3
+        assert np.ptp(frames[:, [1, 3]], axis=0).max() < 2.0, case  # in points: their lower and upper sides
 
 
 def test_tape_in_rows_has_the_forward_above_and_the_backward_below() -> None:

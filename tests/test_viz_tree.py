@@ -247,7 +247,7 @@ def test_names_are_a_sequence_or_a_function() -> None:
 
 def test_the_legend_says_what_each_kind_of_box_is() -> None:
     legend = viz.beam_tree(TREE, NAMES).dot.split("node [")[0]
-    assert "bold, blue: found; grey: kept; dashed: not kept" in legend
+    assert "bold, blue: found; solid: kept; dashed: not kept" in legend
 
 
 @pytest.mark.parametrize("direction", ["LR", "TB"])

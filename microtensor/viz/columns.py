@@ -113,15 +113,14 @@ class _Columns:
         box = Box(name, id, "saved", "rows", "saved", [], [], "")
         box.rows = [(symbol, shape, cost.readable(n, "B") if n else "shared") for symbol, shape, n in kept]
         box.tooltip = "kept for backward: " + ", ".join(f"{n} bytes" if n else "shared" for _, _, n in kept)
-        self.painter.add(box, self.tape)
-        return box
+        return self.painter.add(box, self.tape)
 
     def _gradient(self, group: Group) -> Box:
         """The gradient of an input."""
         painter, node = self.painter, group.last
         count = painter.folded.uses[node]
         box = self._end(f"g_t{node.number}", node, [f"sum of {count} paths"] if count > 1 else [])
-        self.rows.append([painter.of[group][0], box])
+        self.rows.insert(0, [painter.of[group][0], box])
         return box
 
     def _end(self, name: str, node: Node, small: list[str]) -> Box:
@@ -130,22 +129,24 @@ class _Columns:
         id = painter.unique(f"grad-{symbols.safe(painter.names.stable(node))}")
         lines, said = [symbols.html(f"d{symbol}")], f"gradient of {symbol}"
         box = Box(name, id, "grad", "input", "grad", lines, small, said, gradient=painter.norm(node))
-        painter.add(box, self.backward)
-        return box
+        return painter.add(box, self.backward)
 
     def _ends(self) -> None:
         """The gradient of the output, and how much is kept altogether."""
         painter = self.painter
         start = self._end("g_out", painter.graph.output, [])
-        small = [f"Σ = {cost.readable(self.total, 'B')}", "freed after backward"]
-        looks = "m_total", "saved-total", "saved", "plain", "saved-total"
-        total = Box(*looks, [], small, "kept by the tape for backward")
-        painter.add(total, self.tape)
+        total = self._said("total", f"Σ = {cost.readable(self.total, 'B')}", "freed after backward")
+        if self.rows[0][0].kind == "input" and not painter.narrow:  # where the other frames begin
+            self.rows[0].insert(1, self._said("first", "written by the forward,", "read by the backward"))
         block = painter.output.block
         start.lane, start.block = ("out", f"{block}-bwd") if block else (None, "")
         self.rows.append([painter.output, total, start])
         last = self.vjps[painter.folded.output]
         self._back(last, start, f"the gradient of {painter.names.of(painter.graph.output)} comes in", "")
+
+    def _said(self, key: str, *small: str) -> Box:
+        look = f"m_{key}", f"saved-{key}", "saved", "plain", "saved-total"
+        return self.painter.add(Box(*look, [], [*small], "kept by the tape for backward"), self.tape)
 
     def _arrows(self) -> None:
         painter = self.painter

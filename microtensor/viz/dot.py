@@ -170,8 +170,8 @@ class _Writer:
         right = second or (sideways and (cluster.module or cluster.index is not None))
         if cluster.outer:  # the corner that the fewest arrows pass, tried on models of every kind
             above, right = not sideways, True
-        elif cluster.column:  # that of what is kept behind it, where no dotted line ends
-            above, right = cluster.column != "tape", cluster.column == "tape" and self.reverse
+        elif cluster.column:  # sideways that of what is kept behind it, where no dotted line ends
+            above, right = cluster.column != "tape" or not sideways, cluster.column == "tape" and self.reverse
         where = f"labelloc={'t' if above else 'b'}, labeljust={'r' if right else 'l'}"
         lines = in_lines(" ".join(lines), 24) if sideways and len(lines) > 2 else lines
         said = [symbols.html(t) if cluster.index else symbols.escape(symbols.clean(t)) for t in lines]
@@ -207,6 +207,8 @@ class _Writer:
 
         Around whole modules so narrow that arrows pass clear of its corners: they keep off the boxes inside.
         """
+        if cluster.column and self.direction != "LR":
+            return 14
         if cluster.module and self.direction != "LR":
             return 5 if cluster.outer else 20
         narrow = self.direction == "LR" or cluster.index or any(b.kind == "const" for b in cluster.boxes)

@@ -166,10 +166,8 @@ class Drawing:
         made: dict[str, Callable[[], str]] = {"dot": lambda: self.dot, "html": lambda: page.fill(self)}
         made["svg"] = lambda: self.svg(standalone=True)
         if kind not in (*render.FORMATS, *made):
-            raise ValueError(
-                f"Drawing.save: cannot write {path.name!r}; end the name in "
-                f".dot, .{', .'.join(render.FORMATS)}, .html"
-            )
+            raise ValueError(f"Drawing.save: cannot write {path.name!r}; end the name in "
+                             f".dot, .{', .'.join(render.FORMATS)}, .html")  # fmt: skip
         try:
             write("Drawing.save", path, made[kind]().encode() if kind in made else self._render(kind))
         except render.NoGraphviz:

@@ -116,21 +116,25 @@ def plan(picture: Picture, variant: Variant) -> Layout:
             _columns(layout, block, sources, suffix)
     if picture.level == "heads":
         _vary(layout, picture, variant)
-    _side_by_side(layout, picture)
+    _side_by_side(layout, picture, variant.sideways)
     _enter_above(layout, sources)
     layout.statements = list(dict.fromkeys(layout.statements))
     return layout
 
 
-def _side_by_side(layout: Layout, picture: Picture) -> None:
+def _side_by_side(layout: Layout, picture: Picture, sideways: bool) -> None:
     """Heads that a page has folded. Level tape: rows of three, and a column for what is kept."""
     layout.row([box.name for box in picture.order if box.classes == "op head"])
-    rows = ("; ".join(box.name for box in row) for row in picture.rows)
-    layout.statements += [f"{{rank=same; {row};}}" for row in rows]
+    layout.statements += [f"{{rank=same; {'; '.join(box.name for box in row)};}}" for row in picture.rows]
     # without lanes an op has its row for itself, or the line to what it keeps would run behind another one
     ops = [row[0].name for row in picture.rows if row[0].lane is None and row[0].classes.startswith("op ")]
     kept = [box for row in picture.rows for box in row if box.kind == "saved"]
     layout.columns |= dict.fromkeys(kept, "kept")
+    # the three frames begin and end alike
+    ends = [row for row in picture.rows if row[0].kind in ("input", "output")]
+    height = f"height={0.7 if any(box.gradient for row in ends for box in row) else 0.5}"
+    for box in () if sideways else itertools.chain(*ends[:1], *ends[-1:]):
+        layout.inside.setdefault(box, []).append(f"{box.name} [{height}];")
     for chain, n in ((ops, 0), ([box.name for box in kept], 20)):
         layout.statements += [f"{a} -> {b} [style=invis, weight={n}];" for a, b in itertools.pairwise(chain)]
 

@@ -335,10 +335,11 @@ class Painter:
 
     # --- clusters -------------------------------------------------------------------------------------------
 
-    def add(self, box: Box, cluster: Cluster | None) -> None:
+    def add(self, box: Box, cluster: Cluster | None) -> Box:
         self.order.append(box)
         box.cluster = cluster
         (self.boxes if cluster is None else cluster.boxes).append(box)
+        return box
 
     def key(self, group: Group) -> str:
         """A fold's key; with its module's path where another fold has the same key."""

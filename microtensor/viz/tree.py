@@ -15,7 +15,7 @@ __all__ = ["beam_tree"]
 
 LEGEND = (
     "first number: log p of the token; Σ: log P of the text so far; score: Σ / length penalty; "
-    "bold, blue: found; grey: kept; dashed: not kept"
+    "bold, blue: found; solid: kept; dashed: not kept"
 )
 
 
