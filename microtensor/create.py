@@ -17,6 +17,7 @@ from microtensor.methods.arguments import (
     as_spread,
     as_tensors,
     check_device,
+    check_truth,
     is_int,
 )
 from microtensor.methods.calling import by_its_name
@@ -36,6 +37,7 @@ def _dtype(who: str, dtype: Any) -> dtypes.DType:
 
 def _leaf(who: str, array: Any, dtype: Any, requires_grad: bool, device: Any) -> Tensor:
     check_device(who, device)
+    check_truth(who, "requires_grad", requires_grad)
     array = np.asarray(array)
     dtype = dtypes.checked(who, array.dtype if dtype is None else dtype)
     if dtype != array.dtype and array.size:

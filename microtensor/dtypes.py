@@ -40,7 +40,7 @@ def set_default_dtype(dtype: DType) -> None:
     Source: torch.set_default_dtype.
     """
     global default
-    if dtype not in (float32, float64):
+    if dtype is None or dtype not in (float32, float64):
         raise TypeError(f"set_default_dtype: {dtype} is not a floating dtype; use mt.float32 or mt.float64")
     default = np.dtype(dtype)
 

@@ -39,6 +39,7 @@ def as_functions(names: str) -> Iterator[Callable[..., Any]]:
                 return _number_first(name, input, *args, **kwargs)
             return method(input, *args, **kwargs)
 
+        call.__qualname__ = name
         return call
 
     METHODS.extend(names.split())
@@ -189,8 +190,7 @@ def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
     Raises: TypeError for what holds no numbers.
     Source: torch.isin.
     """
-    found = np.isin(as_tensor(elements).array, as_tensor(test_elements).array, invert=invert)
-    return as_tensor(np.asarray(found))
+    return as_tensor(np.isin(as_tensor(elements).array, as_tensor(test_elements).array, invert=invert))
 
 
 @by_its_name
@@ -209,10 +209,8 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, right: bool = False) ->
     if rows.ndim != 1 and (x.ndim == 0 or x.shape[:-1] != rows.shape[:-1]):
         raise ValueError(f"searchsorted: shapes {rows.shape} and {x.shape}; make all axes but the last equal")
     side: Any = "right" if right else "left"
-    if rows.ndim == 1:
-        return as_tensor(np.asarray(np.searchsorted(rows.array, x.array, side)))
     found = np.empty(x.shape, np.int64)
-    for at in np.ndindex(x.shape[:-1]):
+    for at in np.ndindex(rows.shape[:-1]):
         found[at] = np.searchsorted(rows.array[at], x.array[at], side)
     return as_tensor(found)
 

@@ -148,13 +148,7 @@ def _saved(entry: Entry) -> Iterator[tuple[str, Any]]:
 
 def reachable(root: Entry) -> list[Entry]:
     """Every entry below root, oldest first."""
-    seen, stack = {root}, [root]
-    while stack:
-        for x in stack.pop().inputs:
-            if isinstance(x, Entry) and x not in seen:
-                seen.add(x)
-                stack.append(x)
-    return sorted(seen, key=lambda entry: entry.index)
+    return sorted(engine.below([root], 0), key=lambda entry: entry.index)
 
 
 class _Paths:

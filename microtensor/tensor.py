@@ -16,7 +16,7 @@ import numpy as np
 from microtensor import autograd, dtypes, engine, printing
 from microtensor.engine import Array, Entry
 from microtensor.hooks import Hooks
-from microtensor.methods.arguments import CPU, check_device, device
+from microtensor.methods.arguments import CPU, check_device, check_truth, device
 from microtensor.methods.conversions import Conversions
 from microtensor.methods.draws import Draws
 from microtensor.methods.elementwise import Elementwise
@@ -84,16 +84,18 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         """Ask for a gradient (leaf tensors of a floating dtype), or stop asking. Returns the tensor.
 
         Shapes: any → the tensor itself
-        Raises: RuntimeError for integers, and for what was computed if it is to stop.
+        Raises: RuntimeError for integers, and for what was computed if it is to stop; TypeError for what is
+        neither True nor False.
         Source: torch.Tensor.requires_grad_.
         """
+        check_truth("requires_grad_", "requires_grad", requires_grad)
         if requires_grad and not dtypes.floating(self.dtype):
             raise RuntimeError(f"requires_grad_: a tensor of shape {self.shape} is {self.dtype} and cannot "
                                f"have a gradient; make it floating with .float()")  # fmt: skip
         if self.grad_fn is not None and not requires_grad:
             raise RuntimeError(f"requires_grad_: this tensor was made by {self.grad_fn!r} and must pass "
                                f"gradients on; use detach() for a tensor without a gradient")  # fmt: skip
-        self._requires_grad = bool(requires_grad)
+        self._requires_grad = requires_grad
         return self
 
     @property

@@ -195,6 +195,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "allclose": (lambda: X.allclose(mt.ones(2)), ValueError, "allclose: shapes"),
     "as_tensor": (lambda: mt.as_tensor("a"), TypeError, "as_tensor: cannot hold"),
     "isin": (lambda: mt.isin(X, "a"), TypeError, "isin: cannot hold"),
+    "pos": (lambda: +MASK, TypeError, r"pos: booleans have no plus"),
+    "mT": (lambda: X.mT, IndexError, r"mT: a tensor of shape \(3,\) is no matrix"),
+    "type, none": (lambda: X.type(), TypeError, "type: no dtype is given"),
+    "max, keepdim": (lambda: X.max(keepdim=1), TypeError, "max: keepdim is 1"),
+    "set_default_dtype": (lambda: mt.set_default_dtype(None), TypeError, "set_default_dtype: None is not"),
     "tril": (lambda: mt.ones(2, 2).tril(2**70), ValueError, "tril: diagonal is"),
 }
 FULL = ("zeros", "ones", "empty", "eye", "rand", "randn")
@@ -278,6 +283,43 @@ def test_sums_and_products_of_integers_are_right_modulo_their_length_and_compari
             assert (x > n).tolist() == (x >= n).tolist() == (n < x).tolist() == [not b for b in below]
             assert (x != n).all() and not (x == n).any() and n not in x  # noqa: PT018
             assert (x / n).dtype == mt.float32
+
+
+ASKED: dict[str, Callable[[Any], Any]] = {  # what is told by True or False whether it requires a gradient
+    name: lambda value, name=name: PLACES[name](X if "_like" in name else 2, requires_grad=value)
+    for name in PLACES
+    if not name.startswith("new_")
+}
+ASKED |= {
+    "tensor": lambda value: mt.tensor(1.0, requires_grad=value),
+    "full": lambda value: mt.full((2,), 1.0, requires_grad=value),
+    "full_like": lambda value: mt.full_like(X, 1.0, requires_grad=value),
+    "arange": lambda value: mt.arange(3.0, requires_grad=value),
+    "linspace": lambda value: mt.linspace(0, 1, 3, requires_grad=value),
+    "normal": lambda value: mt.normal(0, 1, (2,), requires_grad=value),
+    "requires_grad_": lambda value: X.clone().requires_grad_(value),
+    "requires_grad_ ": lambda value: setattr(X.clone(), "requires_grad", value),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_gradient_is_asked_for_by_true_and_by_nothing_else(name):
+    for wrong in ("yes", "no", 1, 0, None, X):
+        words = re.escape(f"{name.strip()}: requires_grad is {wrong!r}; choose True or False")
+        with pytest.raises(TypeError, match=f"^{words}"):
+            ASKED[name](wrong)
+    assert getattr(ASKED[name](True), "requires_grad", True)
+
+
+def test_pythons_own_errors_say_tensor_and_no_class_that_is_private():
+    surplus = [None] * 20
+    for name in PUBLIC:
+        with pytest.raises(TypeError) as told:
+            getattr(X, name)(*surplus, **{"no such name": None})
+        assert re.match(rf"Tensor\.\w+\(\) |{name}: ", str(told.value)), f"{name}: {told.value}"
+    for name in functions.METHODS:
+        with pytest.raises(TypeError, match=rf"^{name}\(\) missing 1 required positional argument: 'input'"):
+            getattr(mt, name)()
 
 
 def test_bounds_that_no_element_can_reach_are_none_and_others_that_do_not_fit_are_refused():

@@ -904,3 +904,48 @@ def test_the_weight_of_lerp_may_be_one_number_of_another_dtype(in_place):
             return a.clone().lerp_(b, weight) if in_place else t.lerp(a, b, weight)
 
         agree(lerp, np.ones(x, kind), 3 * np.ones(end, kind), np.array(1, other))
+
+
+def test_plus_and_the_last_axes_of_a_number_are_as_in_pytorch():
+    agree(lambda t, x: +x, np.ones((2, 3), np.float32))
+    agree(lambda t, x: +x, np.ones(2, bool), grad=False)
+    for shape in ((), (2,), (2, 3), (2, 3, 4)):
+        agree(lambda t, x: x.mT, np.ones(shape, np.float32))
+
+
+def test_a_maximum_of_all_keeps_the_axes_that_it_is_told_to_keep():
+    x = mt.tensor([[1.0, 3.0], [2.0, 0.0]], requires_grad=True)
+    for y in (
+        x.max(keepdim=True),
+        x.max(None, True),
+        -(-x).min(keepdim=True),
+        -(-x).min(dim=None, keepdim=True),
+    ):
+        assert (y.shape, y.item()) == ((1, 1), 3.0)
+    x.max(keepdim=True).sum().backward()
+    assert x.grad.tolist() == [[0.0, 1.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("options", [{}, {"dim": 0}, {"dim": (0, 1)}, {"dim": 1, "keepdim": True}])
+def test_how_many_are_not_0_is_a_norm_whose_gradient_is_0(options):
+    for kind in (np.float32, np.float64):
+        values = np.array([[0.0, 2.0, -1.0], [math.inf, -0.0, 3.0]], kind)
+        agree(lambda t, x: x.norm(p=0, **options), values, grad=False)
+        x = mt.tensor(values, requires_grad=True)
+        x.norm(p=0, **options).sum().backward()
+        assert x.grad.tolist() == np.zeros((2, 3)).tolist()
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("correction", [2, 3, 5])
+def test_a_variance_without_anything_left_to_divide_by_has_the_gradient_of_its_formula(name, correction):
+    x = np.array([[1.0, 2.0, 4.0], [3.0, 5.0, 4.0]])
+    for dim, n in ((0, 2), (1, 3)):
+        if correction == n:  # where more is taken off PyTorch's is finite, and of the other sign
+            agree(lambda t, x: getattr(x, name)(dim, correction=correction), x)
+    ours = mt.tensor(x, requires_grad=True)
+    (g,) = mt.autograd.grad(ours.var(0, correction=correction).sum(), ours)
+    assert g.tolist()[0][:2] == [-math.inf, -math.inf]
+    assert g.tolist()[1][:2] == [math.inf, math.inf]
+    assert math.isnan(g.tolist()[0][2])  # at the mean
+    assert math.isnan(g.tolist()[1][2])

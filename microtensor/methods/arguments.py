@@ -14,8 +14,8 @@ from microtensor.random import Generator, default_generator
 
 __all__ = ["CPU", "Dim", "as_axes", "as_axis", "as_axis_of", "as_choice", "as_fill", "as_index"]
 __all__ += ["as_integer", "as_lengths", "as_number", "as_operand", "as_rng", "as_shape"]
-__all__ += ["as_sizes", "as_spread", "as_tensors", "check_device", "device", "is_int"]
-__all__ += ["for_arrays", "refuse_empty", "refuse_integers", "refuse_two_dtypes"]
+__all__ += ["as_sizes", "as_spread", "as_tensors", "check_device", "check_truth", "device"]
+__all__ += ["for_arrays", "is_int", "refuse_empty", "refuse_integers", "refuse_two_dtypes"]
 
 Dim = int | Sequence[int] | None
 _MOST = 2**63 - 1
@@ -32,16 +32,17 @@ def as_axis(who: str, tensor: Any, dim: Any, keepdim: bool = False, new: int = 0
     if type(dim) is not int and not is_int(dim):
         raise TypeError(f"{who}: dim is {dim!r}; give an axis of {tensor.shape} as an integer, such as -1")
     if type(keepdim) is not bool:
-        _check_keepdim(who, keepdim)
+        check_truth(who, "keepdim", keepdim)
     n = tensor.array.ndim + new or 1
     if not -n <= dim < n:
         raise IndexError(f"{who}: dim {dim} is out of range for shape {tensor.shape}; use {-n} … {n - 1}")
     return int(dim) % n
 
 
-def _check_keepdim(who: str, keepdim: Any) -> None:
-    if not isinstance(keepdim, bool):
-        raise TypeError(f"{who}: keepdim is {keepdim!r}; choose True or False")
+def check_truth(who: str, name: str, value: Any) -> None:
+    """True or False, and nothing that would only count as one of them, such as "no"."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{who}: {name} is {value!r}; choose True or False")
 
 
 def as_axis_of(who: str, x: Any, dim: int) -> int:
@@ -54,7 +55,7 @@ def as_axis_of(who: str, x: Any, dim: int) -> int:
 def as_axes(who: str, tensor: Any, dim: Dim, keepdim: bool = False) -> tuple[int, ...] | None:
     """Several axes as a tuple; None (all of them) stays None."""
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):
-        _check_keepdim(who, keepdim)
+        check_truth(who, "keepdim", keepdim)
         return None
     if isinstance(dim, (tuple, list)):
         axes = tuple([as_axis(who, tensor, d, keepdim) for d in dim])

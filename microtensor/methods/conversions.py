@@ -110,13 +110,15 @@ class Conversions:
             return self.clone() if copy else self
         return ops.cast(self, dtype=np.dtype(dtype))
 
-    def type(self: Any, dtype: Any) -> Tensor:
+    def type(self: Any, dtype: Any = None) -> Tensor:
         """In another dtype.
 
         Shapes: any → the same
-        Raises: as `to`.
+        Raises: as `to`; TypeError without a dtype.
         Source: torch.Tensor.type. Differs: the dtype must be given; the name of the present one is x.dtype.
         """
+        if dtype is None:
+            raise TypeError(f"type: no dtype is given; the present one is x.dtype, {self.dtype}")
         return self.to(dtype=dtype)
 
     def type_as(self: Any, other: Tensor) -> Tensor:

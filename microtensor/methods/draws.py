@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import engine
-from microtensor.methods.arguments import as_integer, as_number, as_rng, as_spread
+from microtensor.methods.arguments import as_integer, as_number, as_rng, as_spread, check_truth
 from microtensor.random import Generator
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ class Draws:
         if none or self.ndim not in (1, 2) or self.dtype.kind != "f":
             raise ValueError(f"multinomial: {num_samples} samples of {self.dtype}{self.shape}; give 1 or "
                              f"more, and floats (C,) or (N, C)")  # fmt: skip
-        if not isinstance(replacement, bool):
-            raise TypeError(f"multinomial: replacement is {replacement!r}; give True or False")
+        check_truth("multinomial", "replacement", replacement)
         weights = np.atleast_2d(self.array).astype(np.float64)
         if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():
             reach = f"{weights.min(initial=0)} to {weights.max(initial=0)}"

@@ -124,10 +124,8 @@ class Elementwise:
     logical_and, logical_or = _of_tensors(ops.logical_and), _of_tensors(ops.logical_or)
     eq, ne, lt = (_binary(o, True) for o in (ops.equal, ops.not_equal, ops.less))
     le, gt, ge = (_binary(o, True) for o in (ops.less_equal, ops.greater, ops.greater_equal))
-    bitwise_and, bitwise_or, bitwise_xor = (
-        _binary(o, True) for o in (ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor)
-    )
-    bitwise_not = _unary(ops.bitwise_not)
+    bitwise_and, bitwise_or = _binary(ops.bitwise_and, True), _binary(ops.bitwise_or, True)
+    bitwise_xor, bitwise_not = _binary(ops.bitwise_xor, True), _unary(ops.bitwise_not)
     logical_not, isnan, isinf, isfinite = (
         _unary(o) for o in (ops.logical_not, ops.isnan, ops.isinf, ops.isfinite)
     )
@@ -152,6 +150,11 @@ class Elementwise:
         if type(exponent) is int and exponent < 0 and not dtypes.floating(self.dtype):
             raise ValueError(f"pow: {self.dtype} to the power {exponent} is no integer; use .float()")
         return self._power(exponent)
+
+    def __pos__(self: Any) -> Tensor:
+        if self.dtype == np.bool_:
+            raise TypeError("pos: booleans have no plus; use .long() to compute")
+        return self
 
     def __pow__(self: Any, exponent: Any) -> Tensor:
         return self.pow(exponent) if isinstance(exponent, (engine.Tensor, *_NUMBERS)) else NotImplemented

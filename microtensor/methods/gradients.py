@@ -10,6 +10,7 @@ import numpy as np
 
 from microtensor import engine
 from microtensor.hooks import Hooks, RemovableHandle
+from microtensor.methods.names import Named
 from microtensor.place import caller, last_zeroed, warn
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def forget_gradients(owner: Any, tensors: Iterable[Any], set_to_none: bool) -> N
         x.grad = engine.make(np.zeros_like(x.grad.array), None, None) if zeros else None
 
 
-class Gradients:
+class Gradients(Named):
     """grad, register_hook, retain_grad."""
 
     __slots__ = ()

@@ -155,9 +155,8 @@ class Parts:
         """
         if not is_int(chunks) or as_integer("chunk", "chunks", chunks) < 1:
             raise ValueError(f"chunk: {chunks!r} chunks; ask for a whole number, at least one")
-        if not self.shape[as_axis_of("chunk", self, dim)]:
-            return self.split([0] * chunks, dim)
-        return self.split(max(1, -(-self.shape[as_axis_of("chunk", self, dim)] // chunks)), dim)
+        n = self.shape[as_axis_of("chunk", self, dim)]
+        return self.split(-(-n // chunks) if n else [0] * chunks, dim)
 
     def unbind(self: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """Every slice along dim.

@@ -66,7 +66,8 @@ class Reductions(Order):
 
         Shapes: as `sum`
         Raises: TypeError for unbiased beside correction; RuntimeError for integers; for dim as `sum`.
-        Source: torch.var. Differs: the second derivative is NaN where nothing is left to divide by.
+        Source: torch.var. Differs: where nothing is left to divide by, the gradient is ±∞, by the sign of
+        x − μ for every dim, and the second derivative ∞ or NaN.
         """
         if isinstance(dim, bool):
             dim, unbiased = None, dim
@@ -77,9 +78,10 @@ class Reductions(Order):
             correction = 0 if unbiased is False else 1
         correction = as_number("var", correction)
         axis = as_axes("var", self, dim, keepdim)
-        d = self - ops.mean(self, axis=axis, keepdims=True)
-        total = ops.sum(d * d, axis=axis, keepdims=keepdim)
-        return total / max(ops.count(self.shape, axis) - correction, 0)
+        n, mean = ops.count(self.shape, axis), ops.mean(self, axis=axis, keepdims=True)
+        left = max(n - correction, 0)
+        d = self - (mean if left or n == 1 else mean.detach())  # g · d / 0 is ±∞: through μ they would meet
+        return ops.sum(d * d, axis=axis, keepdims=keepdim) / left
 
     def std(
         self: Any,
@@ -100,7 +102,9 @@ class Reductions(Order):
         return ops.where(constant, variance, ops.sqrt(ops.where(constant, 1.0, variance)))
 
     def norm(self: Any, p: Any = "fro", dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """(Σ |x|ᵖ)^(1/p), or max |x| for p = ∞; "fro" is p = 2. At the zero vector the gradient is 0.
+        """(Σ |x|ᵖ)^(1/p), max |x| for p = ∞, how many are not 0 for p = 0; "fro" is p = 2.
+
+        At the zero vector the gradient is 0.
 
         Shapes: as `sum`
         Raises: RuntimeError for integers; ValueError for another word than "fro", or "fro" over three axes;
@@ -118,14 +122,14 @@ class Reductions(Order):
             refuse_empty("norm", self, dim)
         if p in (math.inf, -math.inf):
             return self.abs().amax(dim, keepdim) if p > 0 else self.abs().amin(dim, keepdim)
-        if p == 0:
-            return (self != 0).to(self.dtype).sum(dim, keepdim)
         if p < 1:  # the slope of |x|ᵖ at 0 is infinite; as in PyTorch it counts as 0
-            at_0, zero = (0.0 if p > 0 else math.inf), self == 0
+            at_0, zero = (0.0 if p >= 0 else math.inf), self == 0
             powers = ops.where(zero, at_0, ops.where(zero, 1.0, self.abs()) ** p)
         else:
             powers = self * self if p == 2 else self.abs() ** p
         total = powers.sum(dim, keepdim)
+        if p == 0:
+            return total
         zero = total == (0 if p > 0 else math.inf)
         root = ops.where(zero, 1.0, total)
         return ops.where(zero, 0.0, ops.sqrt(root) if p == 2 else root ** (1.0 / p))
@@ -155,8 +159,8 @@ class Reductions(Order):
 
         With a dim the gradient goes to the first of a tie; with a tensor instead of dim it is `maximum`.
 
-        Shapes: any → (); with a dim twice without it, or with keepdim of length 1; two that broadcast →
-        theirs
+        Shapes: any → () (with keepdim all axes of length 1); with a dim twice without it, or with keepdim of
+        length 1; two that broadcast → theirs
         Raises: IndexError for no elements, or for no such dim; TypeError for a dim that is no integer.
         Source: torch.max.
         """
@@ -177,7 +181,7 @@ class Reductions(Order):
                 raise TypeError(f"{name}: keepdim is {keepdim!r} beside a tensor; leave it out, or give dim")
             return of_two(self, dim)
         if dim is None:
-            return getattr(self, f"a{name}")()
+            return getattr(self, f"a{name}")(keepdim=keepdim)
         axis = as_axis(name, self, dim, keepdim)
         indices = getattr(self, f"arg{name}")(axis, keepdim=True)
         found = ValuesIndices(self.gather(axis, indices), indices)

@@ -123,10 +123,9 @@ class Shapes(Parts):
         sizes = as_shape(who, self, shape)
         y: Tensor = ops.reshape(self, shape=sizes)
         if y.base is None and self.array.size:
-            raise RuntimeError(
-                f"{who}: a tensor of shape {self.shape} and strides {self.stride()} cannot be seen as "
-                f"{sizes} without a copy; use reshape(), or contiguous().view()"
-            )
+            raise RuntimeError(f"{who}: a tensor of shape {self.shape} and strides {self.stride()} cannot be "
+                               f"seen as {sizes} without a copy; use reshape(), or "
+                               f"contiguous().view()")  # fmt: skip
         return y
 
     def flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -238,13 +237,15 @@ class Shapes(Parts):
 
     @property
     def mT(self: Any) -> Tensor:
-        """The last two axes swapped.
+        """The last two axes swapped; a 0-d tensor has none to swap.
 
-        Shapes: (..., M, N) → (..., N, M)
-        Raises: IndexError below two axes.
+        Shapes: (..., M, N) → (..., N, M); () → ()
+        Raises: IndexError for one axis.
         Source: torch.Tensor.mT.
         """
-        return self.transpose(-2, -1)
+        if self.ndim == 1:
+            raise IndexError(f"mT: a tensor of shape {self.shape} is no matrix; make it one by unsqueeze()")
+        return self.transpose(-2, -1) if self.ndim else self.T
 
     def t(self: Any) -> Tensor:
         """A matrix, transposed; vectors and numbers as they are.
