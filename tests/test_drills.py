@@ -66,7 +66,7 @@ def test_the_symptom_is_gone_where_there_is_no_bug(name, monkeypatch, capsys):
 
 HARD_CODED = {  # cures that are right for one value of what the user chooses
     "softmax-sum": DRILLS["softmax-sum"].right.replace("(g, y, axis=axis)", "(g, y, axis=-1)"),
-    "adam-bias": "        step=1,\n",
+    "adam-bias": "        **options, beta1=beta1, beta2=beta2, decoupled=decoupled, step=1\n",
     "accumulate-mean": "            share, total = n / (first * 4), total + value * (n / first)\n",
     "variance-n": "            correction = 1\n",
     "ignore-index": "        kept += int(target[i] != -100)\n",
