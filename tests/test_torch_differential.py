@@ -832,6 +832,13 @@ def of_hardly_anything(made: Program) -> bool:
     return any(isinstance(given, Input) and min(given.shape, default=1) < 2 for given in made.args)
 
 
+def beside_more_than_uint8_holds(made: Program) -> bool:
+    x, *others = made.args
+    bounds = [*others, *made.options.values()]
+    outside = any(isinstance(n, int) and not 0 <= n <= 255 for n in bounds)
+    return isinstance(x, Input) and x.base.dtype == "uint8" and outside
+
+
 def of_two_and_a_half(made: Program) -> bool:
     """Is it arange(2.5, dtype=int32)?"""
     return made.args == (2.5,) and made.options == {"dtype": Name("int32")}
@@ -905,7 +912,8 @@ DIFFERENT: list[tuple[Any, ...]] = [
         "a `uint8` numerator",
         lambda made: made.args[0].base.dtype == "uint8",
     ),
-    ("type", "missing 1 required", "`x.type()`"),
+    ("le|lt|ge|gt|eq|ne", "result 0 is .*torch has", "take 300 as it is", beside_more_than_uint8_holds),
+    ("type", "no dtype is given", "`x.type()`"),
     ("to", "there is no 1.5 here", "`x.to(1.5)` is an error"),
     ("repeat_interleave", "missing 1 required.*torch gives", "`repeat_interleave(repeats)`"),
 ]
