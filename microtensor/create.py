@@ -40,7 +40,7 @@ def _leaf(who: str, array: Any, dtype: Any, requires_grad: bool, device: Any) ->
     check_truth(who, "requires_grad", requires_grad)
     array = np.asarray(array)
     dtype = dtypes.checked(who, array.dtype if dtype is None else dtype)
-    if dtype != array.dtype and array.size:
+    if dtype.kind in "iu" and dtype != array.dtype and array.size:
         dtypes.refuse_cut(who, [array.min().item(), array.max().item()], dtype)
     t: Tensor = noted(engine.make(dtypes.cast(array, dtype), None, None), who)
     if requires_grad and not dtypes.floating(dtype):
