@@ -42,12 +42,12 @@ class set_detect_anomaly(Switch):
 class detect_anomaly(Block):
     """Inside the block (or the decorated function) anomalies are errors: see `set_detect_anomaly`.
 
-    Raises: RuntimeError, as there.
+    Raises: RuntimeError, as there; TypeError for what is no function.
     Source: PyTorch's autograd.detect_anomaly, with the differences of `set_detect_anomaly`.
     """
 
     def __init__(self, function: Any = None) -> None:
-        super().__init__(run=_forward, watch=_backward)
+        super().__init__(function, run=_forward, watch=_backward)
 
 
 def _forward(forward: Any, *arrays: Any, **params: Any) -> Any:

@@ -55,7 +55,7 @@ class Block:
 
     The values to put back lie on a stack per thread, so one object may be entered again while it is active.
 
-    Raises: TypeError for a grad that is neither True nor False.
+    Raises: TypeError for a grad that is neither True nor False, and for what is no function to decorate.
     Source: ours.
     """
 
@@ -64,7 +64,9 @@ class Block:
             return cls()(function)
         return super().__new__(cls)
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, function: Any = None, **fields: Any) -> None:
+        if function is not None:
+            raise TypeError(f"{type(self).__name__}: {function!r:.60} is no function; give one, or nothing")
         if not isinstance(on := fields.get("grad", True), bool):
             raise TypeError(f"{type(self).__name__}: mode is {on!r:.60}; give True or False")
         self.fields, self._local = fields, threading.local()
@@ -93,22 +95,16 @@ class Block:
         def wrapped(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             generator = function(*args, **kwargs)
             resume: Callable[[], Any] = functools.partial(next, generator)
-            try:
-                while True:
-                    with self:  # only while the generator runs: its caller keeps the caller's own mode
-                        try:
-                            value = resume()
-                        except StopIteration as end:
-                            return end.value
+            while True:
+                with self:  # only while the generator runs: its caller keeps the caller's own mode
                     try:
-                        resume = functools.partial(generator.send, (yield value))
-                    except GeneratorExit:
-                        raise
-                    except BaseException as error:
-                        resume = functools.partial(generator.throw, error)
-            finally:
-                with self:
-                    generator.close()
+                        value = resume()
+                    except StopIteration as end:
+                        return end.value
+                try:
+                    resume = functools.partial(generator.send, (yield value))
+                except BaseException as error:  # close() throws GeneratorExit, which ends it, too
+                    resume = functools.partial(generator.throw, error)
 
         return wrapped
 
@@ -116,6 +112,7 @@ class Block:
 class no_grad(Block):
     """Inside the block (or the decorated function) this thread records nothing.
 
+    Raises: TypeError for what is no function.
     Source: PyTorch's no_grad. Differs: one object may be entered again while it is active.
 
     >>> import microtensor as mt
@@ -126,7 +123,7 @@ class no_grad(Block):
     """
 
     def __init__(self, function: Any = None) -> None:
-        super().__init__(grad=False)
+        super().__init__(function, grad=False)
 
 
 class inference_mode(Block):
@@ -142,11 +139,12 @@ class inference_mode(Block):
 class enable_grad(Block):
     """Inside the block (or the decorated function) this thread records again.
 
+    Raises: TypeError for what is no function.
     Source: PyTorch's enable_grad.
     """
 
     def __init__(self, function: Any = None) -> None:
-        super().__init__(grad=True)
+        super().__init__(function, grad=True)
 
 
 class Switch(Block):
@@ -182,11 +180,12 @@ class set_grad_enabled(Switch):
 class composites(Block):
     """Inside the block, fused ops run as their definitions in primitive ops: slower, the same numbers.
 
+    Raises: TypeError for what is no function.
     Source: ours.
     """
 
     def __init__(self, function: Any = None) -> None:
-        super().__init__(composites=True)
+        super().__init__(function, composites=True)
 
 
 def is_grad_enabled() -> bool:

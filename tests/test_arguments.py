@@ -780,6 +780,18 @@ def test_what_cannot_be_meant_is_refused_before_it_is_used(words):
     assert before == (NET.training, len(NET._forward_hooks), mt.is_grad_enabled())
 
 
+@pytest.mark.parametrize(
+    "block", [mt.no_grad, mt.enable_grad, mt.composites, mt.autograd.detect_anomaly], ids=lambda b: b.__name__
+)
+def test_a_block_takes_a_function_to_decorate_or_nothing(block):
+    for wrong in (5, "a", False, [repr]):
+        with pytest.raises(TypeError, match=rf"^{block.__name__}: .* is no function; give one, or nothing"):
+            block(wrong)
+    assert block(lambda: 3)() == 3
+    with block():
+        pass
+
+
 def test_ids_and_counts_that_were_taken_without_a_word_are_refused():
     with pytest.raises(ValueError, match=r"^CharTokenizer: id 0\.5 is not in 0 … 2; give ids from encode"):
         OBJECTS["CharTokenizer"]().decode([0.5])

@@ -80,9 +80,8 @@ REFUSES_NOTHING = {
         "opens_fused",
         "recording",
     ),
-    *("Switch", "composites", "enable_grad", "no_grad"),
     *(
-        "enable_grad",
+        "Switch",
         "inference_mode",
         "is_grad_enabled",
         "set_grad_enabled",
