@@ -58,7 +58,7 @@ from microtensor.limits import finfo, iinfo
 from microtensor.listing import tape
 from microtensor.methods.arguments import device
 from microtensor.methods.einsum import einsum
-from microtensor.missing import MissingNameError
+from microtensor.missing import MissingNameError, explain_missing
 from microtensor.mode import (
     composites,
     enable_grad,
@@ -132,4 +132,5 @@ def __getattr__(name: str) -> object:
     if name not in LAZY:
         raise MissingNameError(__name__, name)
     room = import_module(f"{__name__}.{LAZY[name] or name}")
+    explain_missing(room.__name__)
     return getattr(room, name) if LAZY[name] else room

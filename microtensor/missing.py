@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
 __all__ = ["MissingNameError", "explain_missing"]
 
-ROOMS = ("microtensor", "Tensor", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "data", "autograd")
+ROOMS = ["microtensor", "Tensor", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler"]
+ROOMS += ["data", "autograd"]
 # of the package above this one, which is not looked into
 MODELS = ["MultiHeadAttention", "Transformer", "Encoder", "EncoderLayer", "Decoder", "DecoderLayer"]
 MODELS += ["PositionalEncoding", "GPT"]
@@ -43,20 +45,21 @@ def _names(room: str) -> list[str]:
     return [*found.__all__, *getattr(found, "LAZY", ())]
 
 
-def explain_missing(owner: Any) -> None:
-    """From now on a name that a module (given by its own name) or the instances of a class lack is explained.
+def explain_missing(*owners: Any) -> None:
+    """From now on a name that modules (given by their own names) or instances of classes lack is explained.
 
-    It costs nothing until then; said in this way, and not by a `__getattr__`, type checkers still see it.
+    It costs nothing until then; a module that looks for its names itself goes on doing so. Said in this way,
+    and not by a `__getattr__`, type checkers still see it.
     Under Python 3.11 each attribute of each tensor would be read four times as slowly: its own words stand.
     """
 
-    def of_module(name: str) -> NoReturn:
-        raise MissingNameError(owner.partition(".")[2], name)
+    for owner in owners:
+        room = owner.partition(".")[2] if isinstance(owner, str) else owner.__name__
+        if isinstance(owner, str):
+            vars(sys.modules[owner]).setdefault("__getattr__", partial(_refuse, room))
+        elif sys.version_info >= (3, 12):
+            owner.__getattr__ = lambda self, name, room=room: _refuse(room, name)
 
-    def of_instance(self: Any, name: str) -> NoReturn:
-        raise MissingNameError(owner.__name__, name)
 
-    if isinstance(owner, str):
-        sys.modules[owner].__dict__["__getattr__"] = of_module
-    elif sys.version_info >= (3, 12):
-        owner.__getattr__ = of_instance
+def _refuse(room: str, name: str) -> NoReturn:
+    raise MissingNameError(room, name)

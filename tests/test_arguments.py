@@ -12,6 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -354,6 +355,10 @@ MISSING: dict[str, Callable[[], Any]] = {
     "optim: there is no adamw here; did you mean AdamW or Adam?": lambda: mt.optim.adamw,
     "data: there is no DataLoder here; did you mean DataLoader?": lambda: mt.data.DataLoder,
     "autograd: there is no grads here; did you mean grad?": lambda: mt.autograd.grads,
+    "optim.lr_scheduler: there is no OneCycleLR here; its documentation lists what there is": (
+        lambda: mt.optim.lr_scheduler.OneCycleLR
+    ),
+    "optim: there is no StepLR here; did you mean optim.lr_scheduler.StepLR?": lambda: mt.optim.StepLR,
 }
 
 
@@ -361,6 +366,20 @@ MISSING: dict[str, Callable[[], Any]] = {
 def test_a_name_that_is_missing_is_told_with_what_may_be_meant(words):
     with pytest.raises(AttributeError, match=f"^{re.escape(words)}"):
         MISSING[words]()
+
+
+def rooms(package=mt):
+    """The public rooms: modules that are named from the package on."""
+    for name in sorted({*package.__all__, *getattr(package, "LAZY", ())}):
+        if isinstance(room := getattr(package, name), ModuleType) and name not in ("kernels", "ops"):
+            yield from (room, *rooms(room))
+
+
+@pytest.mark.parametrize("room", [*rooms()], ids=lambda room: room.__name__)
+def test_every_room_explains_what_it_lacks(room):
+    name = room.__name__.partition(".")[2]
+    with pytest.raises(missing.MissingNameError, match=rf"^({name}|data): there is no Colour here; its"):
+        room.Colour  # noqa: B018
 
 
 def test_the_models_that_are_meant_are_there():

@@ -34,7 +34,7 @@ __all__ += ["LogSigmoid", "LogSoftmax", "MSELoss", "Module", "ModuleDict", "Modu
 __all__ += ["Parameter", "ParameterList", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid"]
 __all__ += ["SmoothL1Loss", "Softmax", "Softplus", "Tanh", "functional", "init", "utils"]
 
-explain_missing(__name__)
+explain_missing(__name__, functional.__name__, init.__name__, utils.__name__)
 hold(__name__, "forward")
 hold(init.__name__)
 hold(utils.__name__)

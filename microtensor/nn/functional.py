@@ -11,7 +11,6 @@ from microtensor import dtypes, engine, ops
 from microtensor.methods.arguments import as_axis, as_integer, as_number
 from microtensor.methods.calling import by_its_name
 from microtensor.misfit import broadcast, factor, made
-from microtensor.missing import explain_missing
 from microtensor.nn.checks import check_broadcast, check_flag, check_number, check_tensors, refuse_integers
 
 # models use it; PyTorch has no such name, so it is not in __all__
@@ -48,8 +47,6 @@ __all__ += ["cross_entropy", "dropout", "embedding", "gelu", "huber_loss", "kl_d
 __all__ += ["layer_norm", "leaky_relu", "linear", "log_softmax", "logsigmoid", "mse_loss", "nll_loss"]
 __all__ += ["normalize", "one_hot", "pad", "relu", "rms_norm", "scaled_dot_product_attention", "sigmoid"]
 __all__ += ["silu", "smooth_l1_loss", "softmax", "softplus", "tanh"]
-
-explain_missing(__name__)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

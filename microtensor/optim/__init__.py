@@ -9,7 +9,7 @@ from microtensor.optim.sgd import SGD
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
 
-explain_missing(__name__)
+explain_missing(__name__, lr_scheduler.__name__)
 hold(__name__)
 hold(lr_scheduler.__name__)
 keep_groups(lr_scheduler.LRScheduler)
