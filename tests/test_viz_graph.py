@@ -537,7 +537,7 @@ def test_of_many_heads_the_arrow_of_a_parameter_has_its_lanes_colour() -> None:
     for lane in "QKV":
         colours = re.findall(rf'p_lin{lane} -> lin{lane}\d(?::\w+)* .*?color="(#\w+)"', dot)
         assert colours == [LIGHT.kinds[lane].stroke] * 4
-    (colour,) = re.findall(r'p_linO -> linO .*?color="(#\w+)"', dot)
+    (colour,) = re.findall(r'p_linO(?::\w+)* -> linO(?::\w+)* .*?color="(#\w+)"', dot)
     assert colour == LIGHT.kinds["param"].stroke  # it crosses nothing
 
 

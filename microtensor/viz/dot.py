@@ -123,9 +123,11 @@ class _Writer:
         if len(rows) > 1 or beside or left:
             told = "".join(f"<TR><TD{left}>{row}</TD></TR>" for row in rows)
             rows = [_table(told, 0 if left or box.cells else 1, 1)]
-        ports = [f'<TD PORT="o{i}" WIDTH="30"></TD>' for i, _ in enumerate(self.layout.fans.get(box, []))]
-        wide = f'<TR><TD COLSPAN="{len(ports)}" HEIGHT="21">{rows[0]}</TD></TR><TR>{"".join(ports)}</TR>'
-        return _table(wide) if ports else rows[0]
+        if not (fan := self.layout.fans.get(box, [])):
+            return rows[0]
+        ports = "".join(f'<TD PORT="o{i}" WIDTH="{30 if fan[0] else 8}"></TD>' for i in range(len(fan)))
+        both = f'<TR><TD COLSPAN="{len(fan)}" HEIGHT="21">{rows[0]}</TD></TR>', f"<TR>{ports}</TR>"
+        return _table("".join(both[:: 1 if fan[0] or self.direction == "BT" else -1]))
 
     def _gradient(self, html: str, *, bold: bool) -> str:
         text = f"<B>{html}</B>" if bold else html
@@ -227,7 +229,10 @@ class _Writer:
         sides, frame = {"Q": "w", "K": PORT_SIDE[self.direction], "V": "e"}, arrow.head.cluster
         if self.direction != "LR" and tail.kind == "input" and (frame is None or frame.column):
             port = f":{sides[arrow.head.lane]}" if arrow.head.lane in sides else ""
-        port = f":o{self.layout.fans[tail].index(arrow)}:s" if tail in self.layout.fans else port
+        fan, into = (self.layout.fans.get(box, []) for box in (tail, arrow.head))
+        port = f":o{fan.index(arrow)}:s" if arrow in fan else port
+        if arrow in into:  # of cells below each other, which have no port, not from the same corner
+            port = f"{port}w" if port else f":{PORT_SIDE[self.direction]}" * bool(into[into.index(arrow) - 1])
         parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
         parts += ["weight=10"] * (arrow in self.layout.heavy) + self.layout.extra.get(arrow, [])
         label = self._arrow_label(arrow)
@@ -247,10 +252,12 @@ class _Writer:
         left, theirs end left of those of inputs, or they would run through the tips of these.
         """
         head, end = arrow.head, f":{arrow.head_port}:n" * bool(arrow.head_port)
+        if arrow in (into := self.layout.fans.get(head, [])):
+            return f":o{(i := into.index(arrow))}:{'sn'[self.direction == 'TB']}{'e' * bool(into[i - 1])}"
         side = self._side(head.cluster, head.lane)
         right, far = side > 0, abs(side) > 1.5  # far: another head stands between it and the middle
-        if end and len(head.cells) == 1 and head.lane in [*"QKV"]:  # the parameter's ends in the middle
-            return end if right else ":lh1:n"
+        if len(head.cells) == 1 and head.lane in [*"QKV"] and (end or self.heads == 1):
+            return f":{'l' * (right != bool(end))}h1:n"  # of more heads the parameter's ends in the middle
         if end and arrow.tail.kind == "param":  # of a far head it would run along the border of a frame
             return "" if far else ":lh1:n" if right else end
         across = arrow.tail.kind == "const" and far and self.direction != "LR"

@@ -137,10 +137,8 @@ class Drawing:
                 layout = json.loads(self._render("json", text))
                 tried.append((struck(layout), text, layout))
             return min(tried, key=lambda made: len(made[0]))[1:]
-        raise RuntimeError(
-            f"draw: Graphviz mirrors heads in each of {len(texts)} ways to write them; choose another "
-            f"direction, or level='equations'"
-        )
+        raise RuntimeError(f"draw: Graphviz mirrors heads in each of {len(texts)} ways to write them; "
+                           f"choose another direction, or level='equations'")  # fmt: skip
 
     @property
     def rendered(self) -> str:
@@ -295,20 +293,15 @@ def _check_together(y: Any, level: str, direction: str, depth: int | None, furth
         cure = "choose a whole number of at least 1" if level == "equations" else cure
         raise ValueError(f"draw: depth={depth!r} at level {level!r}; {cure}")
     if level == "heads" and not isinstance(y, Module):
-        raise ValueError(
-            f"draw: level='heads' takes a module, which it runs head by head, not {type(y).__name__}; pass "
-            f"the layer and its inputs, or choose level='equations'"
-        )
+        raise ValueError(f"draw: level='heads' takes a module, which it runs head by head, not "
+                         f"{type(y).__name__}; pass the layer and its inputs, or choose "
+                         f"level='equations'")  # fmt: skip
     if further and not isinstance(y, Module):
-        raise TypeError(
-            f"draw: of a tensor it takes options only, not {further}; options are {OPTIONS}, and inputs go "
-            f"with a module"
-        )
+        raise TypeError(f"draw: of a tensor it takes options only, not {further}; options are {OPTIONS}, "
+                        f"and inputs go with a module")  # fmt: skip
     if (level, direction) == ("heads", "BT"):
-        raise ValueError(
-            "draw: level='heads' in direction 'BT' is no picture to read: Graphviz mixes up its columns; "
-            "choose another direction, or level='equations'"
-        )
+        raise ValueError("draw: level='heads' in direction 'BT' is no picture to read: Graphviz mixes up "
+                         "its columns; choose another direction, or level='equations'")  # fmt: skip
 
 
 @by_definition()
@@ -327,10 +320,8 @@ def _pictures(
     folded = folds.ways[0]
     heads = max((g.span.within or 0 for g in folded.groups if g.span is not None), default=0)
     if heads > MOST_HEADS:
-        raise ValueError(
-            f"draw: {heads} heads side by side are too many to be read; choose level='equations', or build "
-            f"the layer with at most {MOST_HEADS}"
-        )
+        raise ValueError(f"draw: {heads} heads side by side are too many to be read; choose "
+                         f"level='equations', or build the layer with at most {MOST_HEADS}")  # fmt: skip
     shapes.sizes |= {"h": heads} if heads else {}
     if options.level == "tape":
         flow.refuse_freed(graph, "level='tape'")

@@ -33,7 +33,8 @@ class Layout:
     columns: dict[Box, str] = field(default_factory=dict)
     heavy: set[Arrow] = field(default_factory=set)
     extra: dict[Arrow, list[str]] = field(default_factory=dict)  # other attributes of arrows
-    fans: dict[Box, list[Arrow]] = field(default_factory=dict)  # each leaves the box by a port of its own
+    # arrows that leave or enter a box by a port each; where None stands, none does
+    fans: dict[Box, list[Arrow | None]] = field(default_factory=dict)
 
     def row(self, names: list[str], beside: Box | None = None) -> None:
         """Boxes side by side in that order, said in the cluster of the box that they stand beside."""
@@ -116,6 +117,10 @@ def plan(picture: Picture, variant: Variant) -> Layout:
             _columns(layout, block, sources, suffix)
     if picture.level == "heads":
         _vary(layout, picture, variant)
+    if picture.level in ("heads", "tape") and not variant.sideways:
+        # right of the spine's arrow; at the border itself they would end at a corner, or one on the other
+        ends = grouped((a.head, a) for a in picture.arrows if a.tail.kind == "param" and a.head.lane == "O")
+        layout.fans |= {box: [*[None] * 7, *arrows, *[None] * 4][:11] for box, arrows in ends.items()}
     _side_by_side(layout, picture, variant.sideways)
     _enter_above(layout, sources)
     layout.statements = list(dict.fromkeys(layout.statements))

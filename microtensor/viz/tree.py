@@ -65,9 +65,8 @@ def _names(tokens: Sequence[str] | Callable[[int], str] | None, used: list[int])
     if not hasattr(tokens, "__len__"):
         raise TypeError(f"beam_tree: tokens is {tokens!r}; give a list of names, or a function")
     if nameless := [token for token in used if token not in range(len(tokens))]:  # −1 is not the last
-        raise ValueError(
-            f"beam_tree: token {max(nameless)} has no name among {len(tokens)}; name all, or leave tokens out"
-        )
+        raise ValueError(f"beam_tree: token {max(nameless)} has no name among {len(tokens)}; "
+                         f"name all, or leave tokens out")  # fmt: skip
     return tokens.__getitem__
 
 
