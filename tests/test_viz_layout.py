@@ -122,6 +122,14 @@ def test_the_last_lines_parameters_end_at_no_corner_and_apart(level: str, direct
         assert min(np.diff(places)) > 8, case
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_masks_arrows_end_at_no_corner_of_a_head(heads: int) -> None:
+    for bias, grads, names in itertools.product((False, True), (False, True), ("math", "code")):
+        looks = {"bias": bias, "grads": grads, "names": names, "mask": True}
+        layout = drawing(level="heads", heads=heads, **looks).json
+        assert tips_at_corners(layout, "const") == [], looks
+
+
 @pytest.mark.parametrize("direction", ["TB", "BT"])
 def test_the_three_frames_of_the_tape_begin_and_end_alike(direction: str) -> None:
     for case in (*cases("tape", direction, step=29), *rare("tape", direction, step=301)):

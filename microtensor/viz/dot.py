@@ -127,7 +127,7 @@ class _Writer:
             return rows[0]
         ports = "".join(f'<TD PORT="o{i}" WIDTH="{30 if fan[0] else 8}"></TD>' for i in range(len(fan)))
         both = f'<TR><TD COLSPAN="{len(fan)}" HEIGHT="21">{rows[0]}</TD></TR>', f"<TR>{ports}</TR>"
-        return _table("".join(both[:: 1 if fan[0] or self.direction == "BT" else -1]))
+        return _table("".join(both[:: 1 if bool(fan[0]) == (self.direction == "TB") else -1]))
 
     def _gradient(self, html: str, *, bold: bool) -> str:
         text = f"<B>{html}</B>" if bold else html
@@ -230,7 +230,7 @@ class _Writer:
         if self.direction != "LR" and tail.kind == "input" and (frame is None or frame.column):
             port = f":{sides[arrow.head.lane]}" if arrow.head.lane in sides else ""
         fan, into = (self.layout.fans.get(box, []) for box in (tail, arrow.head))
-        port = f":o{fan.index(arrow)}:s" if arrow in fan else port
+        port = f":o{fan.index(arrow)}:{PORT_SIDE[self.direction]}" if arrow in fan else port
         if arrow in into:  # of cells below each other, which have no port, not from the same corner
             port = f"{port}w" if port else f":{PORT_SIDE[self.direction]}" * bool(into[into.index(arrow) - 1])
         parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
@@ -260,8 +260,8 @@ class _Writer:
             return f":{'l' * (right != bool(end))}h1:n"  # of more heads the parameter's ends in the middle
         if end and arrow.tail.kind == "param":  # of a far head it would run along the border of a frame
             return "" if far else ":lh1:n" if right else end
-        across = arrow.tail.kind == "const" and far and self.direction != "LR"
-        return (":nw" if right else ":ne") if across else end  # high above the tips that it passes
+        across = arrow.tail.kind == "const" and side and self.direction != "LR"
+        return f":{'n' * far}{'w' if right else 'e'}" if across else end  # far: above the tips that it passes
 
     def _fwd(self, arrow: Arrow) -> str:
         cross = arrow.tail.kind == "param" and arrow.head.cluster and arrow.head.cluster.index
