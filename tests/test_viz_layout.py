@@ -122,6 +122,22 @@ def test_the_last_lines_parameters_end_at_no_corner_and_apart(level: str, direct
         assert min(np.diff(places)) > 8, case
 
 
+@pytest.mark.parametrize("direction", ["TB", "BT"])
+def test_the_parts_of_a_sum_arrive_side_by_side(direction: str) -> None:
+    """The outer ones hung beside the round corners of dX."""
+    for bias, grads, need_weights in itertools.product((False, True), repeat=3):
+        case = {"bias": bias, "grads": grads, "need_weights": need_weights}
+        layout = drawing(level="tape", direction=direction, **case).json
+        (total,) = (o for o in layout["objects"] if o.get("id") == "grad-X")
+        tips = [[float(x) for x in re.search(r"s,([\d.]+),([\d.]+)", e["pos"]).groups()]
+                for e in layout["edges"] if layout["objects"][e["tail"]] is total]  # fmt: skip
+        x, y, wide, high = box_of(total)
+        assert len(tips) == 3
+        assert max(abs(abs(tip[1] - y) - high) for tip in tips) < 2, case
+        assert max(abs(tip[0] - x) for tip in tips) < wide - 12, case
+        assert min(np.diff(sorted(tip[0] for tip in tips))) > 20, case
+
+
 @pytest.mark.parametrize("heads", [1, 2])
 def test_the_masks_arrows_end_at_no_corner_of_a_head(heads: int) -> None:
     for bias, grads, names in itertools.product((False, True), (False, True), ("math", "code")):

@@ -125,9 +125,8 @@ def attention(
             f"attention: {cells} cells are more than {MOST_CELLS}; draw some layers, heads or positions"
         )
     if keys is None and queries is not None and T != S:
-        raise ValueError(
-            f"attention: {T} queries look at {S} keys, which are others; give the keys' tokens, too"
-        )
+        raise ValueError(f"attention: {T} queries look at {S} keys, which are others; "
+                         f"give the keys' tokens, too")  # fmt: skip
     named = _labels("queries", queries, T), _labels("keys", queries if keys is None else keys, S)
     return AttentionMaps(maps, *named, theme=theme, title=symbols.one_line(title, 200))
 
@@ -145,9 +144,8 @@ def _layer(A: Any, number: int) -> npt.NDArray[Any]:
             f"as [A[:1] for A in weights]"
         )
     if array.ndim not in (2, 3) or not array.size:
-        raise ValueError(
-            f"attention: layer {number} has shape {array.shape}; give (T, S), (H, T, S) or (1, H, T, S)"
-        )
+        raise ValueError(f"attention: layer {number} has shape {array.shape}; "
+                         f"give (T, S), (H, T, S) or (1, H, T, S)")  # fmt: skip
     low, high = float(array.min()), float(array.max())
     if not (low >= 0 and high <= 1 + 1e-3):  # NaN is neither
         raise ValueError(

@@ -118,9 +118,11 @@ def plan(picture: Picture, variant: Variant) -> Layout:
     if picture.level == "heads":
         _vary(layout, picture, variant)
     if picture.level in ("heads", "tape") and not variant.sideways:
-        # right of the spine's arrow; at the border itself they would end at a corner, or one on the other
+        # at the border itself they would end at a round corner, or one on the other
+        sums = grouped((a.tail, a) for a in picture.arrows if a.kind == "bwd" and a.head.lane in [*"QKV"])
+        layout.fans |= {box: [*parts] for box, parts in sums.items() if len(parts) > 1}
         ends = grouped((a.head, a) for a in picture.arrows if a.tail.kind == "param" and a.head.lane == "O")
-        layout.fans |= {box: [*[None] * 7, *arrows, *[None] * 4][:11] for box, arrows in ends.items()}
+        layout.fans |= {box: [*[None] * 7, *parts, *[None] * 4][:11] for box, parts in ends.items()}
     _side_by_side(layout, picture, variant.sideways)
     _enter_above(layout, sources)
     layout.statements = list(dict.fromkeys(layout.statements))
