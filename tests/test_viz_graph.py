@@ -579,3 +579,13 @@ def test_what_only_moves_elements_stands_with_what_it_moves() -> None:
     inside = [drawing.json["objects"][number]["class"] for number in frame["nodes"]]
     assert "op permute" not in inside
     assert inside.count("op matmul") == 2
+
+
+@pytest.mark.parametrize("level", ["equations", "heads", "tape"])
+@pytest.mark.parametrize("names", ["math", "code"])
+def test_the_legend_says_what_a_function_does_that_is_called_like_a_tensor(level: str, names: str) -> None:
+    layer, x = MultiHeadAttention(16, 2), leaf(2, 5, 16)
+    dot = viz.draw(layer, x, mask=causal_mask(5), level=level, names=names).dot
+    assert ("mask: −∞ where" in dot) == ("mask(" in dot)
+    mask = mt.tensor([True, False])
+    assert "mask: −∞" not in viz.draw(mt.where(mask, leaf(2), 0.0), names={"mask": mask}).dot

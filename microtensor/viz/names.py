@@ -205,8 +205,8 @@ class Names:
             matrix = "rows" if self._in_formula(weights[s]) != one[s] else "columns"  # as stored
             of_it = "entries" if rank == 1 else matrix
             said.append(f"{html.symbol(parts[s])}: {of_it} of {html.symbol(one[s] or '')} for head 1")
-        new = drawn - named - set(map(self.shapes.letter, self.shapes.sizes)) | set("L" if of else ())
-        words = (word for word in WORDS if plain.print(word) in new)
+        new = {word.rstrip("(") for word in drawn - named - {*map(self.shapes.letter, self.shapes.sizes)}}
+        words = (word for word in WORDS if plain.print(word) in new or (word == "L" and of))
         return said + [f"{html.print(w)}: {symbols.escape(WORDS[w]).format(**letters)}" for w in words]
 
     def short(self, node: Node) -> str:

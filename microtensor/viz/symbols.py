@@ -112,5 +112,5 @@ def untagged(html_text: str) -> str:
 
 
 def words(labels: Iterable[str]) -> set[str]:
-    """The words in labels, and ∘: d_k of √d_k. 400 B is one, and no letter B."""
-    return set(re.findall(r"\b\d+ B\b|\w+|∘", untagged(" ".join(labels).replace("<BR/>", " "))))
+    """The words in labels, and ∘: d_k of √d_k, mask( of a call. 400 B is one, and no letter B."""
+    return set(re.findall(r"\b\d+ B\b|\w+\(?|∘", untagged(" ".join(labels).replace("<BR/>", " "))))
