@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import tracemalloc
 import warnings
 from collections import OrderedDict
@@ -386,3 +387,31 @@ def test_a_numpy_function_in_a_vjp_says_what_to_use_for_higher_orders(declare):
     with pytest.raises(TypeError) as caught:
         mt.autograd.grad(forward(x), x, create_graph=True)
     assert "functions of ops (microtensor.ops.where for np.where)" in "\n".join(caught.value.__notes__)
+
+
+BESIDE_AN_ARRAY = {
+    **{name: getattr(operator, name) for name in "add sub mul truediv pow matmul eq ne lt le gt ge".split()},
+    "sub reflected": lambda x, a: a - x,
+    "pow reflected": lambda x, a: a**x,
+    "matmul reflected": lambda x, a: a @ x,
+    "matmul, named": lambda x, a: x.matmul(a),
+    "add, named": lambda x, a: mt.add(x, a),
+    "lerp": lambda x, a: x.lerp(x, a),
+    "copy_": lambda x, a: x.clone().copy_(a),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_AN_ARRAY)
+@pytest.mark.parametrize("own", ["float32", "float64", "int64", "uint8"])
+@pytest.mark.parametrize("other", ["float32", "float64", "int64", "int32"])
+def test_an_array_beside_a_tensor_is_as_a_tensor_of_its_dtype(name, own, other):
+    array = np.array([2.5, 3.75]).astype(other)
+
+    def outcome(make):
+        try:
+            y = BESIDE_AN_ARRAY[name](mt.tensor([3, 5], dtype=own), make(array))
+        except TypeError as error:
+            return str(error)
+        return y.dtype, y.tolist()
+
+    assert outcome(lambda a: a) == outcome(mt.tensor)

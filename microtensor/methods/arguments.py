@@ -198,10 +198,11 @@ def refuse_two_dtypes(who: str, a: Any, b: Any) -> None:
 
 
 def as_operand(value: Any, dtype: dtypes.DType, who: str = "tensor") -> Any:
-    """A tensor as it is; anything else as a tensor of dtype, which must be able to hold it."""
+    """A tensor as it is, an array in its own dtype; numbers and lists in dtype, which must hold them."""
     if isinstance(value, engine.Tensor):
         return value
-    return engine.make(dtypes.as_array(value, dtype, who), None, None)
+    own = isinstance(value, np.ndarray)
+    return engine.make(dtypes.as_array(value, None if own else dtype, who), None, None)
 
 
 def as_fill(who: str, value: Any, dtype: dtypes.DType) -> Any:

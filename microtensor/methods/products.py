@@ -54,9 +54,7 @@ class Products:
         return self.matmul(other) if isinstance(other, engine.Tensor | np.ndarray) else NotImplemented
 
     def __rmatmul__(self: Any, other: Any) -> Tensor:
-        if not isinstance(other, np.ndarray):
-            return NotImplemented
-        return as_operand(other, dtypes.as_array(other).dtype).matmul(self)
+        return as_operand(other, self.dtype).matmul(self) if isinstance(other, np.ndarray) else NotImplemented
 
     def __array_ufunc__(self: Any, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Tensor:
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
