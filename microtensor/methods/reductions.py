@@ -32,14 +32,14 @@ class Reductions(Order):
     __slots__ = ()
 
     def sum(self: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-        """Σ over the axes dim (all if None). Booleans and integers add up in int64.
+        """Σ over the axes dim (all if None). Booleans and integers add up in int64, or in dtype.
 
         Shapes: any → without the axes dim; with keepdim they have length 1
         Raises: IndexError or TypeError for a dim that is no axis; ValueError for one named twice.
         Source: torch.sum.
         """
         x = self if dtype is None else self.to(dtype=dtype)
-        return ops.sum(x, axis=as_axes("sum", x, dim, keepdim), keepdims=keepdim)
+        return ops.sum(x, axis=as_axes("sum", x, dim, keepdim), keepdims=keepdim).to(dtype=dtype)
 
     def mean(self: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         """Mean over the axes dim (all if None); NaN for none.
@@ -197,7 +197,7 @@ class Reductions(Order):
         return (self != 0).sum(dim)
 
     def prod(self: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-        """Π over the axis dim (all if None); the gradient is right at zeros. Integers multiply in int64.
+        """Π over the axis dim (all if None), of integers in int64 or dtype; the gradient is right at zeros.
 
         Shapes: any → () or without the axis dim; with keepdim it has length 1
         Raises: IndexError or TypeError for a dim that is no axis.
@@ -205,10 +205,10 @@ class Reductions(Order):
         """
         x = self if dtype is None else self.to(dtype=dtype)
         axis = None if dim is None else as_axis("prod", x, dim, keepdim)
-        return ops.prod(x, axis=axis if x.ndim else None, keepdims=keepdim)
+        return ops.prod(x, axis=axis if x.ndim else None, keepdims=keepdim).to(dtype=dtype)
 
     def cumsum(self: Any, dim: int, *, dtype: Any = None) -> Tensor:
-        """Running sums along the axis dim. Booleans and integers add up in int64.
+        """Running sums along the axis dim. Booleans and integers add up in int64, or in dtype.
 
         Shapes: any → the same
         Raises: IndexError or TypeError for a dim that is no axis.
@@ -217,7 +217,7 @@ class Reductions(Order):
         return self._along(ops.cumsum, as_axis("cumsum", self, dim), dtype)
 
     def cumprod(self: Any, dim: int, *, dtype: Any = None) -> Tensor:
-        """Running products along the axis dim. Booleans and integers multiply in int64.
+        """Running products along the axis dim. Booleans and integers multiply in int64, or in dtype.
 
         Shapes: any → the same
         Raises: IndexError or TypeError for a dim that is no axis.
@@ -260,7 +260,7 @@ class Reductions(Order):
         """eˣ / Σ eˣ along the axis dim.
 
         Shapes: any → the same
-        Raises: IndexError or TypeError for a dim that is no axis.
+        Raises: IndexError or TypeError for a dim that is no axis; RuntimeError for a dtype of integers.
         Source: torch.softmax. Differs: a row that is −∞ everywhere gives zeros and a zero gradient, not NaN;
         of integers it is computed, too.
         """
@@ -270,16 +270,18 @@ class Reductions(Order):
         """x − ln Σ eˣ along the axis dim.
 
         Shapes: any → the same
-        Raises: IndexError or TypeError for a dim that is no axis.
+        Raises: IndexError or TypeError for a dim that is no axis; RuntimeError for a dtype of integers.
         Source: torch.log_softmax. Differs: a row that is −∞ everywhere stays −∞; of integers it is computed,
         too.
         """
         return self._along(ops.log_softmax, as_axis("log_softmax", self, dim), dtype)
 
     def _along(self: Any, op: engine.Op, axis: int, dtype: Any) -> Tensor:
-        """An op that wants an axis; a 0-d tensor counts as one element along it."""
+        """An op that wants an axis, in dtype; a 0-d tensor counts as one element along it."""
         x = self if dtype is None else self.to(dtype=dtype)
-        return op(x, axis=axis) if x.ndim else op(x.reshape(1), axis=0).reshape(())
+        if op.floats and dtype is not None:
+            refuse_integers(op.name, x)
+        return (op(x, axis=axis) if x.ndim else op(x.reshape(1), axis=0).reshape(())).to(dtype=dtype)
 
     def argmax(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """The index of the (first) maximum, of the flattened tensor if dim is None.
@@ -302,8 +304,10 @@ class Reductions(Order):
     def _index_of(self: Any, who: str, function: Any, dim: int | None, keepdim: bool) -> Tensor:
         refuse_empty(who, self, dim)
         axis = None if dim is None else as_axis(who, self, dim, keepdim)
-        found = function(self.array, axis=axis if self.ndim else None, keepdims=keepdim)
-        return engine.make(np.asarray(found), None, None)
+        return self._found(function, axis if self.ndim else None, keepdim)
+
+    def _found(self: Any, function: Any, axis: Any, keepdim: bool) -> Tensor:
+        return engine.make(np.asarray(function(self.array, axis=axis, keepdims=keepdim)), None, None)
 
     def any(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Is any element true?
@@ -312,8 +316,7 @@ class Reductions(Order):
         Raises: for dim as `sum`.
         Source: torch.any. Differs: a boolean for every dtype, uint8 too.
         """
-        found = self.array.any(axis=as_axes("any", self, dim, keepdim), keepdims=keepdim)
-        return engine.make(np.asarray(found), None, None)
+        return self._found(np.any, as_axes("any", self, dim, keepdim), keepdim)
 
     def all(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Are all elements true?
@@ -322,5 +325,4 @@ class Reductions(Order):
         Raises: for dim as `sum`.
         Source: torch.all. Differs: a boolean for every dtype, uint8 too.
         """
-        found = self.array.all(axis=as_axes("all", self, dim, keepdim), keepdims=keepdim)
-        return engine.make(np.asarray(found), None, None)
+        return self._found(np.all, as_axes("all", self, dim, keepdim), keepdim)
