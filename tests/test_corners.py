@@ -415,3 +415,25 @@ def test_an_array_beside_a_tensor_is_as_a_tensor_of_its_dtype(name, own, other):
         return y.dtype, y.tolist()
 
     assert outcome(lambda a: a) == outcome(mt.tensor)
+
+
+@pytest.mark.parametrize("index", [0, slice(None, 1), ..., [0], np.array([True, False]), (slice(None), [1])])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("of", ["float32", "float64"])
+def test_a_tensor_or_array_of_floats_is_not_cut_by_an_assignment(index, dtype, of):
+    x = mt.ones(2, 2).to(dtype=getattr(mt, dtype))
+    for value in (mt.tensor(1.9, dtype=of), np.array(1.9, of), mt.tensor(1.9, dtype=of, requires_grad=True)):
+        with pytest.raises(RuntimeError, match=r"^setitem: .* convert it first"):
+            x[index] = value
+    assert x.sum() == 4
+    x[index] = 0.9  # a number is cut, as in PyTorch
+    assert x.sum() < 4 or dtype == "bool"
+
+
+def test_no_gradient_is_lost_in_integers_while_recording():
+    x, value = mt.tensor([3, 5]), mt.tensor([1.9, 2.9], requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"^copy_: int64 has no gradient"):
+        x.copy_(value)
+    with mt.no_grad():
+        assert x.copy_(value).tolist() == [1, 2]
+    assert x.copy_(value.detach() + 1).tolist() == [2, 3]

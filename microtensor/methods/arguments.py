@@ -201,8 +201,8 @@ def as_operand(value: Any, dtype: dtypes.DType, who: str = "tensor") -> Any:
     """A tensor as it is, an array in its own dtype; numbers and lists in dtype, which must hold them."""
     if isinstance(value, engine.Tensor):
         return value
-    own = isinstance(value, np.ndarray)
-    return engine.make(dtypes.as_array(value, None if own else dtype, who), None, None)
+    given = None if isinstance(value, np.ndarray) else dtype
+    return engine.make(dtypes.as_array(value, given, who), None, None)
 
 
 def as_fill(who: str, value: Any, dtype: dtypes.DType) -> Any:

@@ -106,9 +106,8 @@ class Elementwise:
     __rpow__ = _reflected(ops.pow)
     __mod__, __rmod__ = _binary(ops.remainder), _reflected(ops.remainder)
     __floordiv__, __rfloordiv__ = _binary(ops.floor_divide), _reflected(ops.floor_divide)
-    __lt__, __le__, __gt__, __ge__ = (
-        _binary(o) for o in (ops.less, ops.less_equal, ops.greater, ops.greater_equal)
-    )
+    __lt__, __le__ = _binary(ops.less), _binary(ops.less_equal)
+    __gt__, __ge__ = _binary(ops.greater), _binary(ops.greater_equal)
     __and__, __rand__ = _binary(ops.bitwise_and), _reflected(ops.bitwise_and)
     __or__, __ror__ = _binary(ops.bitwise_or), _reflected(ops.bitwise_or)
     __xor__, __rxor__ = _binary(ops.bitwise_xor), _reflected(ops.bitwise_xor)
@@ -126,9 +125,7 @@ class Elementwise:
     le, gt, ge = (_binary(o, True) for o in (ops.less_equal, ops.greater, ops.greater_equal))
     bitwise_and, bitwise_or = _binary(ops.bitwise_and, True), _binary(ops.bitwise_or, True)
     bitwise_xor, bitwise_not = _binary(ops.bitwise_xor, True), _unary(ops.bitwise_not)
-    logical_not, isnan, isinf, isfinite = (
-        _unary(o) for o in (ops.logical_not, ops.isnan, ops.isinf, ops.isfinite)
-    )
+    logical_not, isnan, isinf = _unary(ops.logical_not), _unary(ops.isnan), _unary(ops.isinf)
     neg, abs, sign = _unary(ops.neg), _unary(ops.abs), _unary(ops.sign)
     exp, log, log1p, expm1 = _unary(ops.exp), _unary(ops.log), _unary(ops.log1p), _unary(ops.expm1)
     sqrt, rsqrt, square = _unary(ops.sqrt), _unary(ops.rsqrt), _unary(ops.square)
@@ -136,7 +133,7 @@ class Elementwise:
     sigmoid, erf, relu = _unary(ops.sigmoid), _unary(ops.erf), _unary(ops.relu)
     tan, asin, acos, atan = _unary(ops.tan), _unary(ops.asin), _unary(ops.acos), _unary(ops.atan)
     sinh, cosh, exp2 = _unary(ops.sinh), _unary(ops.cosh), _unary(ops.exp2)
-    log2, log10 = _unary(ops.log2), _unary(ops.log10)
+    log2, log10, isfinite = _unary(ops.log2), _unary(ops.log10), _unary(ops.isfinite)
     floor, ceil, trunc = _unary(ops.floor), _unary(ops.ceil), _unary(ops.trunc)
 
     def pow(self: Any, exponent: Any) -> Tensor:
@@ -361,8 +358,7 @@ class Elementwise:
         broadcast("isclose", self.shape, other.shape)
         if not (as_number("isclose", rtol) >= 0 and as_number("isclose", atol) >= 0):
             raise ValueError(f"isclose: rtol is {rtol} and atol {atol}; make them 0 or more")
-        close = np.isclose(self.array, other.array, rtol, atol, equal_nan)
-        return engine.make(np.asarray(close), None, None)
+        return engine.make(np.asarray(np.isclose(self.array, other.array, rtol, atol, equal_nan)), None, None)
 
     def allclose(
         self: Any, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False

@@ -21,7 +21,7 @@ def _in_place(names: str) -> Iterator[Callable[..., Tensor]]:
     """The named methods in place: x ← x.name(…)."""
 
     def in_place(name: str) -> Callable[..., Tensor]:
-        def method(self: Any, *args: Any, **kwargs: Any) -> Tensor:
+        def method(self: Any, *args: Any, **more: Any) -> Tensor:
             """x ← x.{0}(…), in place; see `{0}`.
 
             Shapes: as `{0}`, if the result has the shape of x → x itself
@@ -29,9 +29,7 @@ def _in_place(names: str) -> Iterator[Callable[..., Tensor]]:
             result of a higher kind of dtype (floats into integers); ValueError for another shape; as `{0}`.
             Source: torch.Tensor.{0}_.
             """
-            return self._change(
-                f"{name}_", lambda x: getattr(x, name)(*args, **kwargs), *args, *kwargs.values()
-            )
+            return self._change(f"{name}_", lambda x: getattr(x, name)(*args, **more), *args, *more.values())
 
         method.__doc__, method.__name__ = str(method.__doc__).format(name), f"{name}_"
         return by_its_name(method)
@@ -112,7 +110,7 @@ class InPlace:
 
         Shapes: any, other that broadcasts to it → x itself
         Raises: ValueError for another shape; RuntimeError for a leaf that requires a gradient while
-        recording, and for read-only memory.
+        recording, a gradient into integers, and read-only memory.
         Source: torch.Tensor.copy_.
         """
         other = as_operand(other, self.dtype, "copy_")
@@ -140,7 +138,13 @@ class InPlace:
 
     def _assign(self: Any, who: str, index: Any, value: Any) -> Tensor:
         """x[index] ← value; what was there before gets no gradient."""
-        value = as_operand(value, self.dtype, who).to(self.dtype)
+        value = as_operand(value, self.dtype, who)
+        cut = dtypes.floating(value.dtype) and not dtypes.floating(self.dtype)
+        if cut and (who == "setitem" or (mode.grad and value.requires_grad)):  # copy_ is asked to convert
+            lost = "gradient" if value.requires_grad else "fraction"
+            raise RuntimeError(f"{who}: {self.dtype} has no {lost}, which a value of {value.dtype} may have; "
+                               f"convert it first, with .detach().to(dtype)")  # fmt: skip
+        value = value.to(self.dtype)
         root = self._root_to_change(who)
         if mode.grad and (root._requires_grad or value.requires_grad):
             return self._change(who, lambda x: ops.setitem(x, value, index=index), value)
