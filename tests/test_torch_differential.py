@@ -865,6 +865,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("((b?add)?b)?mm|addmm|matmul|mv|dot|inner|tensordot", "dtypes .* differ", "does not look", of_nothing),
     ("bernoulli", "give probabilities", "does not look", of_nothing),
     ("pow", "derivative 2 by input", "xᵖ by both at p = 0", lambda made: (elements(made, 1) == 0).any()),
+    ("copy", "has no gradient, which a value", "a gradient into integers"),
     ("pow", "derivative 2 by input 1", "twice by p at x = 0", lambda made: (elements(made) == 0).any()),
     ("diff", "dim .* is out of range", "does not look", lambda made: made.options.get("n") == 0),
     ("roll", "dim .* is out of range", "does not look", of_nothing),
