@@ -24,7 +24,8 @@ class set_detect_anomaly(Switch):
     It looks for the first op that makes a NaN, or an infinity out of finite numbers (so that masks of −∞
     pass), forward or backward.
 
-    Raises: RuntimeError with that op, its line, its shapes, and which input was not finite before.
+    Raises: RuntimeError with that op, its line, its shapes, and which input was not finite before; TypeError
+    for what is neither True nor False.
     Source: PyTorch's autograd.set_detect_anomaly. Differs: infinities are found, too, and forward.
 
     >>> import microtensor as mt
@@ -36,6 +37,8 @@ class set_detect_anomaly(Switch):
     """
 
     def __init__(self, on: bool) -> None:
+        if not isinstance(on, bool):
+            raise TypeError(f"set_detect_anomaly: on is {on!r:.60}; give True or False")
         super().__init__(run=_forward if on else mode.quiet, watch=_backward if on else None)
 
 

@@ -39,7 +39,7 @@ def backward(
     Source: PyTorch's autograd.backward.
     """
     nodes = None if inputs is None else {engine.node_of(x): x for x in _wanted("backward", inputs)}
-    roots = _roots("backward", tensors, grad_tensors, create_graph)
+    roots = _roots("backward", tensors, grad_tensors, retain_graph, create_graph)
     found = _walk(roots, "backward", bool(retain_graph), create_graph, nodes)
     leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
     walked: list[Any] = [last_walk[1]]
@@ -80,7 +80,7 @@ def grad(
         raise ValueError("grad: there is no is_grads_batched, only_inputs=False, or materialize_grads with "
                          "allow_unused=False; call grad() once for each gradient")  # fmt: skip
     wanted = _wanted("grad", inputs)
-    roots = _roots("grad", outputs, grad_outputs, create_graph)
+    roots = _roots("grad", outputs, grad_outputs, retain_graph, create_graph)
     nodes = [engine.node_of(x) for x in wanted]
     found = _walk(roots, "grad", create_graph if retain_graph is None else retain_graph, create_graph, nodes)
     arrived = {id(n): _owned(g, ours) for n, g, ours in found}
@@ -134,7 +134,10 @@ def _with_owner(found: tuple[Any, Any, bool]) -> tuple[Any, Any, bool]:
     return found[0], found[1], ours
 
 
-def _roots(who: str, tensors: Any, gradients: Any, create_graph: bool) -> list[tuple[Any, Any]]:
+def _roots(who: str, tensors: Any, gradients: Any, keep: Any, create_graph: bool) -> list[tuple[Any, Any]]:
+    for name, flag in (("retain_graph", keep), ("create_graph", create_graph)):
+        if not isinstance(flag, int | None):  # as PyTorch has it
+            raise TypeError(f"{who}: {name} is {flag!r:.60}; give True or False")
     several = _several(who, "outputs" if who == "grad" else "tensors", tensors)
     if not isinstance(gradients, (list, tuple)):
         gradients = [gradients] * (len(several) if gradients is None else 1)

@@ -86,6 +86,8 @@ def tape(y: Any, *inputs: Any, grads: bool = False) -> Tape:
     %2  sum  %1       ()      float32  6 FLOP  0 B   <doctest ...
     total: 3 ops, 18 FLOP, 24 B kept for backward
     """
+    if not isinstance(grads, bool):
+        raise TypeError(f"tape: grads is {grads!r:.60}; choose True or False")
     module, paths = (inputs[0] if inputs else None), _Paths()
     if hasattr(y, "named_modules"):
         module = y

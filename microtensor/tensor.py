@@ -188,6 +188,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         Raises: RuntimeError while a gradient is wanted, unless force.
         Source: torch.Tensor.numpy.
         """
+        check_truth("numpy", "force", force)
         if self._requires_grad and not force:
             raise RuntimeError(f"numpy: a {self.shape} tensor requires a gradient, which is lost there; use "
                                f"detach().numpy()")  # fmt: skip
@@ -273,10 +274,9 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
         if self.grad_fn is not None:
             raise RuntimeError(f"deepcopy: a {self.shape} tensor is recorded; use detach() or clone()")
-        copied = _rebuild(type(self), self.array.copy(), self._requires_grad, self.name)
+        memo[id(self)] = copied = _rebuild(type(self), self.array.copy(), self._requires_grad, self.name)
         # a parameter's gradient is not copied, as in PyTorch: that of a model's copy would be a step too old
         copied._grad = self._grad.clone() if self._grad is not None and type(self) is Tensor else None
-        memo[id(self)] = copied
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ Nothing of NumPy's or Python's own comes through, and no result is of a dtype th
 from __future__ import annotations
 
 import datetime
+import functools
 import inspect
 import math
 import re
@@ -425,6 +426,45 @@ def _calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict
 PUBLIC = [n for n in dir(Tensor) if not n.startswith("_") and callable(inspect.getattr_static(Tensor, n))]
 FUNCTIONS = [n for n in mt.__all__ if inspect.isfunction(getattr(mt, n)) and n not in functions.METHODS]
 NO_NUMBERS = {"set_default_dtype", "tape", "backward", "register_hook"}  # of other things than tensors
+
+
+GIVEN: dict[str, tuple[Any, ...]] = {  # what stands before the flags of these
+    "allclose": (X,),
+    "isclose": (X,),
+    "isin": (X,),
+    "searchsorted": (X,),
+    "multinomial": (2,),
+    "topk": (1,),
+    "logsumexp": (0,),
+    "full": (1.0,),
+    "full_like": (1.0,),
+    "arange": (),
+    "normal": (1.0, (2,)),
+    "linspace": (1, 3),
+}
+NUMBERS_FIRST = {"arange", "eye", "linspace", "normal", "full"} | {n for n in PLACES if "_" not in n}
+
+
+def flags() -> Iterator[tuple[str, str, Callable[..., Any]]]:
+    """Every argument of a method or function of tensors that is True or False, with a call that sets it."""
+    owners = {"Tensor.": Tensor, "": mt}
+    for before, owner in owners.items():
+        for name in sorted(mt.__all__ if owner is mt else PUBLIC):
+            function = getattr(owner, name)
+            for p in inspect.signature(function).parameters.values() if inspect.isfunction(function) else ():
+                if re.fullmatch(r"(builtins\.)?bool( \| None)?", str(p.annotation)) and name != "load":
+                    first = 2 if owner is mt and name in NUMBERS_FIRST else X
+                    first = mt.ones((), requires_grad=True) if name == "backward" else first
+                    call = functools.partial(function, first, *GIVEN.get(name, ()))
+                    yield f"{before}{name}", p.name, call
+
+
+@pytest.mark.parametrize(("name", "flag", "call"), [*flags()])
+def test_a_flag_is_true_or_false_and_nothing_that_would_count_as_one(name, flag, call):
+    for wrong in ("no", [True], X.numpy()):
+        own = name.rpartition(".")[2]
+        with pytest.raises(TypeError, match=rf"^(Tensor\.)?{own}: {flag} is .*; (choose|give) True or False"):
+            call(**{flag: wrong})
 
 
 def _says_its_name(name: str, error: Exception) -> bool:

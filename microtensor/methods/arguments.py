@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -19,30 +20,44 @@ __all__ += ["for_arrays", "is_int", "refuse_empty", "refuse_integers", "refuse_t
 
 Dim = int | Sequence[int] | None
 _MOST = 2**63 - 1
+_TRUTHS = {"bool": bool, "builtins.bool": bool, "bool | None": (bool, NoneType)}  # annotations of flags
 # what NumPy calls otherwise than we do
 _NUMPYS = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "absolute": "abs"}
 _NUMPYS |= {"equal": "eq", "negative": "neg", "invert": "bitwise_not", "rint": "round"}
 
 
-def as_axis(who: str, tensor: Any, dim: Any, keepdim: bool = False, new: int = 0) -> int:
+def as_axis(who: str, tensor: Any, dim: Any, new: int = 0) -> int:
     """One axis, negative ones counted from the end; a 0-d tensor takes 0 and −1, as in PyTorch.
 
     new: how many axes the result has more, among which dim is counted.
     """
     if type(dim) is not int and not is_int(dim):
         raise TypeError(f"{who}: dim is {dim!r}; give an axis of {tensor.shape} as an integer, such as -1")
-    if type(keepdim) is not bool:
-        check_truth(who, "keepdim", keepdim)
     n = tensor.array.ndim + new or 1
     if not -n <= dim < n:
         raise IndexError(f"{who}: dim {dim} is out of range for shape {tensor.shape}; use {-n} … {n - 1}")
     return int(dim) % n
 
 
-def check_truth(who: str, name: str, value: Any) -> None:
+def check_truth(who: str, name: str, value: Any, kinds: Any = bool) -> None:
     """True or False, and nothing that would only count as one of them, such as "no"."""
-    if not isinstance(value, bool):
+    if not isinstance(value, kinds):
         raise TypeError(f"{who}: {name} is {value!r}; choose True or False")
+
+
+def flags_of(function: Any) -> tuple[int, list[tuple[int, str, Any]]]:
+    """Which arguments are True or False, by place and name, and of what kinds they are; the first place."""
+    # what is returned is annotated last, in a place of no argument
+    flags = [(i, n, _TRUTHS[k]) for i, (n, k) in enumerate(function.__annotations__.items()) if k in _TRUTHS]
+    return (flags[0][0] if flags else _MOST), flags
+
+
+def check_given(who: str, flags: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+    """The flags are what they are said to be; there is no `out`, which np.sum(x) gives."""
+    if "out" in given:
+        raise for_arrays(who, args[0])
+    for i, flag, kinds in flags:
+        check_truth(who, flag, args[i] if i < len(args) else given.get(flag, True), kinds)
 
 
 def as_axis_of(who: str, x: Any, dim: int) -> int:
@@ -52,18 +67,13 @@ def as_axis_of(who: str, x: Any, dim: int) -> int:
     return as_axis(who, x, dim)
 
 
-def as_axes(who: str, tensor: Any, dim: Dim, keepdim: bool = False) -> tuple[int, ...] | None:
+def as_axes(who: str, tensor: Any, dim: Dim) -> tuple[int, ...] | None:
     """Several axes as a tuple; None (all of them) stays None."""
-    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
-        check_truth(who, "keepdim", keepdim)
-        return None
-    if isinstance(dim, (tuple, list)):
-        axes = tuple([as_axis(who, tensor, d, keepdim) for d in dim])
-        if len(set(axes)) != len(axes):
-            raise ValueError(f"{who}: dim {dim} names an axis twice; name each once")
-    else:
-        axes = (as_axis(who, tensor, dim, keepdim),)
-    return axes if tensor.array.ndim else None
+    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    axes = None if dim is None else tuple([as_axis(who, tensor, d) for d in dims])
+    if axes and len(set(axes)) != len(axes):
+        raise ValueError(f"{who}: dim {dim} names an axis twice; name each once")
+    return axes if axes and tensor.array.ndim else None
 
 
 def as_shape(who: str, x: Any, sizes: tuple[Any, ...]) -> tuple[int, ...]:

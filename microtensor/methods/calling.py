@@ -7,12 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from microtensor.methods.arguments import for_arrays
+from microtensor.methods.arguments import check_given, flags_of
 
 __all__ = ["by_any_spelling", "by_its_name", "rename"]
 
-Kind = TypeVar("Kind", bound=type)
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])  # or a class
 
 SPELLINGS = {"axis": "dim", "keepdims": "keepdim"}
 
@@ -25,15 +24,16 @@ def rename(error: Exception, who: str) -> None:
 
 def by_its_name(function: Function, name: str | None = None) -> Function:
     """The function, whose errors begin with its own name, also if another that it calls raised them."""
+    first, flags = flags_of(function)
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
         if given and not SPELLINGS.keys().isdisjoint(given):
             # beside a dim an axis stays one, so that Python refuses it
             given = {n if SPELLINGS.get(n) in given else SPELLINGS.get(n, n): v for n, v in given.items()}
-        if "out" in given:  # as np.sum(x) calls it
-            raise for_arrays(function.__name__, args[0])
         try:
+            if given or len(args) > first:
+                check_given(function.__name__, flags, args, given)
             return function(*args, **given)
         except (ValueError, TypeError, IndexError, RuntimeError) as error:
             rename(error, name or function.__name__)
@@ -42,10 +42,10 @@ def by_its_name(function: Function, name: str | None = None) -> Function:
     return call  # type: ignore[return-value]
 
 
-def by_any_spelling(others: str = "") -> Callable[[Kind], Kind]:
+def by_any_spelling(others: str = "") -> Callable[[Function], Function]:
     """A class, each method of which that has a dim or is among the others is as `by_its_name` has it."""
 
-    def decorate(kind: Kind) -> Kind:
+    def decorate(kind: Function) -> Function:
         for name, method in list(vars(kind).items()):
             if name in others.split() or (name[0] != "_" and "dim" in getattr(method, "__annotations__", ())):
                 setattr(kind, name, by_its_name(method, name))

@@ -30,7 +30,7 @@ def _cast(dtype: str) -> Callable[[Any], Tensor]:
     return method
 
 
-@by_any_spelling("type type_as half cuda")
+@by_any_spelling("to type type_as half cuda")
 class Conversions:
     """detach, clone, to, float, new_zeros … of a tensor, as methods."""
 

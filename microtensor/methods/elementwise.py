@@ -93,7 +93,7 @@ def _reflected(op: engine.Op) -> Callable[[Any, Any], Tensor]:
     return method
 
 
-@by_any_spelling("allclose addcmul addcdiv lerp clamp clip clamp_min clamp_max eq ne lt le gt ge div")
+@by_any_spelling("allclose isclose addcmul addcdiv lerp clamp clip clamp_min clamp_max eq ne lt le gt ge div")
 class Elementwise:
     """+, exp, clamp … of a tensor."""
 

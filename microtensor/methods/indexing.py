@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
-@by_any_spelling()
+@by_any_spelling("nonzero")
 class Indexing:
     """x[…], gather, scatter, masked_select … of a tensor, as methods."""
 

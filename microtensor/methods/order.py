@@ -27,7 +27,7 @@ class Order:
 
     __slots__ = ()
 
-    def sort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices:
+    def sort(self: Any, dim: int = -1, descending: bool = False, stable: bool | None = True) -> ValuesIndices:
         """(values, indices) in rising or falling order along dim; NaN counts as the largest.
 
         Shapes: any → twice the same
@@ -86,9 +86,8 @@ class Order:
             raise ValueError(f"unique: dim is {dim!r}, and there is only None here; compare slices yourself")
         found = np.unique(self.array, return_inverse=True, return_counts=True, equal_nan=False)
         values, inverse, counts = (engine.make(a, None, None) for a in found)
-        wanted = (True, return_inverse, return_counts)
-        parts = [t for t, w in zip((values, inverse.reshape(self.shape), counts), wanted, strict=True) if w]
-        return values if len(parts) == 1 else tuple(parts)
+        parts = (values, *[inverse.reshape(self.shape)] * return_inverse, *[counts] * return_counts)
+        return parts if parts[1:] else values
 
     def bincount(self: Any, weights: Any = None, minlength: int = 0) -> Tensor:
         """How often each of 0, 1, 2 … occurs in a vector, or the sum of the weights that stand there.

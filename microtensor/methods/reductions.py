@@ -39,7 +39,7 @@ class Reductions(Order):
         Source: torch.sum.
         """
         x = self if dtype is None else self.to(dtype=dtype)
-        return ops.sum(x, axis=as_axes("sum", x, dim, keepdim), keepdims=keepdim).to(dtype=dtype)
+        return ops.sum(x, axis=as_axes("sum", x, dim), keepdims=keepdim).to(dtype=dtype)
 
     def mean(self: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         """Mean over the axes dim (all if None); NaN for none.
@@ -50,7 +50,7 @@ class Reductions(Order):
         """
         x = self if dtype is None else self.to(dtype=dtype)
         refuse_integers("mean", x)
-        return ops.mean(x, axis=as_axes("mean", x, dim, keepdim), keepdims=keepdim)
+        return ops.mean(x, axis=as_axes("mean", x, dim), keepdims=keepdim)
 
     def var(
         self: Any,
@@ -74,10 +74,8 @@ class Reductions(Order):
         if unbiased is not None and correction is not None:
             raise TypeError(f"var: unbiased={unbiased} and correction={correction}; give one of them")
         refuse_integers("var", self)
-        if correction is None:
-            correction = 0 if unbiased is False else 1
-        correction = as_number("var", correction)
-        axis = as_axes("var", self, dim, keepdim)
+        correction = as_number("var", int(unbiased is not False) if correction is None else correction)
+        axis = as_axes("var", self, dim)
         n, mean = ops.count(self.shape, axis), ops.mean(self, axis=axis, keepdims=True)
         left = max(n - correction, 0)
         d = self - (mean if left or n == 1 else mean.detach())  # g · d / 0 is ±∞: through μ they would meet
@@ -114,7 +112,7 @@ class Reductions(Order):
         """
         refuse_integers("norm", self)
         if isinstance(p, str):
-            if p != "fro" or len(as_axes("norm", self, dim, keepdim) or ()) > 2:
+            if p != "fro" or len(as_axes("norm", self, dim) or ()) > 2:
                 raise ValueError(f'norm: p is {p!r} over dim {dim}; choose "fro" for two axes, or a number')
             p = 2
         p = 2 if p is None else as_number("norm", p)
@@ -142,7 +140,7 @@ class Reductions(Order):
         Source: torch.amax. Differs: the gradient at a NaN is 0.
         """
         refuse_empty("amax", self, dim)
-        return ops.amax(self, axis=as_axes("amax", self, dim, keepdim), keepdims=keepdim)
+        return ops.amax(self, axis=as_axes("amax", self, dim), keepdims=keepdim)
 
     def amin(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """The minimum over the axes dim; tied minima share the gradient evenly.
@@ -152,7 +150,7 @@ class Reductions(Order):
         Source: torch.amin. Differs: the gradient at a NaN is 0.
         """
         refuse_empty("amin", self, dim)
-        return ops.amin(self, axis=as_axes("amin", self, dim, keepdim), keepdims=keepdim)
+        return ops.amin(self, axis=as_axes("amin", self, dim), keepdims=keepdim)
 
     def max(self: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
         """The largest element (ties share the gradient), or with a dim (values, indices) along it.
@@ -182,7 +180,7 @@ class Reductions(Order):
             return of_two(self, dim)
         if dim is None:
             return getattr(self, f"a{name}")(keepdim=keepdim)
-        axis = as_axis(name, self, dim, keepdim)
+        axis = as_axis(name, self, dim)
         indices = getattr(self, f"arg{name}")(axis, keepdim=True)
         found = ValuesIndices(self.gather(axis, indices), indices)
         return found if keepdim else ValuesIndices(*(t.squeeze(axis) for t in found))
@@ -204,7 +202,7 @@ class Reductions(Order):
         Source: torch.prod.
         """
         x = self if dtype is None else self.to(dtype=dtype)
-        axis = None if dim is None else as_axis("prod", x, dim, keepdim)
+        axis = None if dim is None else as_axis("prod", x, dim)
         return ops.prod(x, axis=axis if x.ndim else None, keepdims=keepdim).to(dtype=dtype)
 
     def cumsum(self: Any, dim: int, *, dtype: Any = None) -> Tensor:
@@ -254,7 +252,7 @@ class Reductions(Order):
         Raises: for dim as `sum`.
         Source: torch.logsumexp. Differs: the gradient stays a softmax where all inputs are large.
         """
-        return ops.logsumexp(self, axis=as_axes("logsumexp", self, dim, keepdim), keepdims=keepdim)
+        return ops.logsumexp(self, axis=as_axes("logsumexp", self, dim), keepdims=keepdim)
 
     def softmax(self: Any, dim: int | None = None, dtype: Any = None) -> Tensor:
         """eˣ / Σ eˣ along the axis dim.
@@ -303,7 +301,7 @@ class Reductions(Order):
 
     def _index_of(self: Any, who: str, function: Any, dim: int | None, keepdim: bool) -> Tensor:
         refuse_empty(who, self, dim)
-        axis = None if dim is None else as_axis(who, self, dim, keepdim)
+        axis = None if dim is None else as_axis(who, self, dim)
         return self._found(function, axis if self.ndim else None, keepdim)
 
     def _found(self: Any, function: Any, axis: Any, keepdim: bool) -> Tensor:
@@ -316,7 +314,7 @@ class Reductions(Order):
         Raises: for dim as `sum`.
         Source: torch.any. Differs: a boolean for every dtype, uint8 too.
         """
-        return self._found(np.any, as_axes("any", self, dim, keepdim), keepdim)
+        return self._found(np.any, as_axes("any", self, dim), keepdim)
 
     def all(self: Any, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Are all elements true?
@@ -325,4 +323,4 @@ class Reductions(Order):
         Raises: for dim as `sum`.
         Source: torch.all. Differs: a boolean for every dtype, uint8 too.
         """
-        return self._found(np.all, as_axes("all", self, dim, keepdim), keepdim)
+        return self._found(np.all, as_axes("all", self, dim), keepdim)
