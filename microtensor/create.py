@@ -193,8 +193,8 @@ def arange(
     """start, start + step, … below end (0 … below start if end is not given); int64 for integers.
 
     Shapes: (⌈(end − start) / step⌉,)
-    Raises: ValueError if step is 0 or leads away from end, or is a fraction for an integer dtype; TypeError
-    for what is no number.
+    Raises: ValueError if step is 0 or leads away from end, or is a fraction for an integer dtype, and for
+    integers of more than 64 bits; TypeError for what is no number.
     Source: torch.arange.
     """
     start, end = (0, start) if end is None else (start, end)
@@ -208,6 +208,7 @@ def arange(
     if step == 0 or not 0 <= (end - start) / step < 2**63:
         raise ValueError(f"arange: step {step} does not lead from {start} to {end}; choose another step")
     whole = all(isinstance(v, int) for v in (start, end, step))
+    dtypes.refuse_cut("arange", (start, end, step) if whole else (), dtypes.int64)
     array = np.arange(start, end, step, dtype=None if whole else np.float64)  # float32 steps would add up
     return _leaf("arange", array, dtype or (None if whole else dtypes.default), requires_grad, device)
 

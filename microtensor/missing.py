@@ -54,11 +54,10 @@ def explain_missing(*owners: Any) -> None:
     """
 
     for owner in owners:
-        room = owner.partition(".")[2] if isinstance(owner, str) else owner.__name__
         if isinstance(owner, str):
-            vars(sys.modules[owner]).setdefault("__getattr__", partial(_refuse, room))
+            vars(sys.modules[owner]).setdefault("__getattr__", partial(_refuse, owner.partition(".")[2]))
         elif sys.version_info >= (3, 12):
-            owner.__getattr__ = lambda self, name, room=room: _refuse(room, name)
+            owner.__getattr__ = lambda self, name, room=owner.__name__: _refuse(room, name)
 
 
 def _refuse(room: str, name: str) -> NoReturn:

@@ -74,6 +74,23 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "arange: uint8 cannot hold 298",
     ),
+    **{
+        f"arange, {where}": (lambda a=a: mt.arange(*a), ValueError, "arange: int64 cannot hold")
+        for where, a in {
+            "start": (2**70, 2**70 + 3),
+            "end": (0, 2**64, 2**62),
+            "step": (0, -3, -(2**70)),
+            "empty": (2**70, 2**70),
+        }.items()
+    },
+    **{
+        f"arange of {dtype}": (
+            lambda dtype=dtype: mt.arange(1e30 - 2, 1e30, dtype=dtype),
+            ValueError,
+            "arange: int64 cannot hold 1000000000000000019884624838656",
+        )
+        for dtype in (mt.int64, mt.int32, mt.uint8)
+    },
     "randperm, bytes": (
         lambda: mt.randperm(300, dtype=mt.uint8),
         ValueError,
