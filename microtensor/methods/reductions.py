@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
+def _in(dtype: Any, x: Tensor) -> Tensor:
+    return x if dtype is None else x.to(dtype=dtype)
+
+
 @by_any_spelling()
 class Reductions(Order):
     """sum, mean, max, softmax … of a tensor, as methods."""
@@ -38,8 +42,8 @@ class Reductions(Order):
         Raises: IndexError or TypeError for a dim that is no axis; ValueError for one named twice.
         Source: torch.sum.
         """
-        x = self if dtype is None else self.to(dtype=dtype)
-        return ops.sum(x, axis=as_axes("sum", x, dim), keepdims=keepdim).to(dtype=dtype)
+        x = _in(dtype, self)
+        return _in(dtype, ops.sum(x, axis=as_axes("sum", x, dim), keepdims=keepdim))
 
     def mean(self: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         """Mean over the axes dim (all if None); NaN for none.
@@ -48,7 +52,7 @@ class Reductions(Order):
         Raises: RuntimeError for integers and booleans, as in PyTorch: convert first; for dim as `sum`.
         Source: torch.mean.
         """
-        x = self if dtype is None else self.to(dtype=dtype)
+        x = _in(dtype, self)
         refuse_integers("mean", x)
         return ops.mean(x, axis=as_axes("mean", x, dim), keepdims=keepdim)
 
@@ -111,11 +115,9 @@ class Reductions(Order):
         first.
         """
         refuse_integers("norm", self)
-        if isinstance(p, str):
-            if p != "fro" or len(as_axes("norm", self, dim) or ()) > 2:
-                raise ValueError(f'norm: p is {p!r} over dim {dim}; choose "fro" for two axes, or a number')
-            p = 2
-        p = 2 if p is None else as_number("norm", p)
+        if isinstance(p, str) and (p != "fro" or len(as_axes("norm", self, dim) or ()) > 2):
+            raise ValueError(f'norm: p is {p!r} over dim {dim}; choose "fro" for two axes, or a number')
+        p = 2 if p is None or isinstance(p, str) else as_number("norm", p)
         if p < 0:
             refuse_empty("norm", self, dim)
         if p in (math.inf, -math.inf):
@@ -201,9 +203,9 @@ class Reductions(Order):
         Raises: IndexError or TypeError for a dim that is no axis.
         Source: torch.prod.
         """
-        x = self if dtype is None else self.to(dtype=dtype)
+        x = _in(dtype, self)
         axis = None if dim is None else as_axis("prod", x, dim)
-        return ops.prod(x, axis=axis if x.ndim else None, keepdims=keepdim).to(dtype=dtype)
+        return _in(dtype, ops.prod(x, axis=axis if x.ndim else None, keepdims=keepdim))
 
     def cumsum(self: Any, dim: int, *, dtype: Any = None) -> Tensor:
         """Running sums along the axis dim. Booleans and integers add up in int64, or in dtype.
@@ -276,10 +278,10 @@ class Reductions(Order):
 
     def _along(self: Any, op: engine.Op, axis: int, dtype: Any) -> Tensor:
         """An op that wants an axis, in dtype; a 0-d tensor counts as one element along it."""
-        x = self if dtype is None else self.to(dtype=dtype)
+        x = _in(dtype, self)
         if op.floats and dtype is not None:
             refuse_integers(op.name, x)
-        return (op(x, axis=axis) if x.ndim else op(x.reshape(1), axis=0).reshape(())).to(dtype=dtype)
+        return _in(dtype, op(x, axis=axis) if x.ndim else op(x.reshape(1), axis=0).reshape(()))
 
     def argmax(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """The index of the (first) maximum, of the flattened tensor if dim is None.
