@@ -46,9 +46,9 @@ def as_functions(names: str) -> Iterator[Callable[..., Any]]:
     return map(function, names.split())
 
 
-def _number_first(name: str, value: Any, other: Any = None, **options: Any) -> Tensor:
+def _number_first(name: str, value: Any, other: Any = None, *more: Any, **options: Any) -> Tensor:
     """The function of a number and a tensor: `mt.sub(1, x)` is 1 − x."""
-    if name not in REFLECTED or not isinstance(value, int | float) or not isinstance(other, Tensor):
+    if more or name not in REFLECTED or not isinstance(value, int | float) or not isinstance(other, Tensor):
         raise TypeError(f"{name}: takes a tensor, not {type(value).__name__}; make one with mt.tensor(…)")
     if not options or (name == "div" and options == {"rounding_mode": None}):  # not rounded
         return getattr(other, REFLECTED[name])(value)  # type: ignore[no-any-return]

@@ -437,3 +437,32 @@ def test_no_gradient_is_lost_in_integers_while_recording():
     with mt.no_grad():
         assert x.copy_(value).tolist() == [1, 2]
     assert x.copy_(value.detach() + 1).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x: mt.max([1, 2], 0, True), "max: takes a tensor, not list"),
+        (lambda x: mt.narrow([1, 2], 0, 0, 1), "narrow: takes a tensor, not list"),
+        (lambda x: mt.sub(1, x, 2), "sub: takes a tensor, not int"),
+        (lambda x: mt.stack([x], out=x), "stack: there is no out; take what is returned"),
+        (lambda x: mt.cat([x], out=None), "cat: there is no out; take what is returned"),
+        (lambda x: mt.gather(x, 0, mt.tensor([0]), out=x), "gather: there is no out; take what is returned"),
+        (lambda x: x.sum(0, out=np.ones(3)), "sum: there is no out; take what is returned"),
+        (lambda x: np.sum(x), "np.sum: takes arrays, no tensor"),
+        (lambda x: x[:0].unflatten(0, (0, -1)), r"unflatten: sizes \(0, -1\) do not multiply to 0"),
+        (
+            lambda x: x.__setitem__(mt.tensor([5]), mt.ones(2)),
+            r"setitem: does not fit \(value \(2,\) into \(1, 3\)",
+        ),
+        (lambda x: x.__setitem__(0, mt.ones(2)), r"setitem: does not fit \(value \(2,\) into \(3,\)\)"),
+        (
+            lambda x: x.long().addcmul(x.long(), x.long(), value=0.5),
+            "addcmul: the factor 0.5 is cut in int64",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_said_in_the_words_of_its_caller(call, said):
+    """No private name, no bare error of Python or NumPy, no argument of another function."""
+    with pytest.raises((TypeError, ValueError, IndexError), match=f"^{said}"):
+        call(mt.ones(2, 3))

@@ -894,7 +894,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     ("full_like|new_full|full|tensor|as_tensor|new_tensor", "uint8 cannot hold", "would be cut"),
     ("(log_)?softmax", "is float32, torch has (int|uint|bool)", "no kernel"),
     ("isin|take_along_dim", r"view size is not compatible.*Use .reshape", "for its strides"),
-    ("add|sub|addcmul|addcdiv", "alpha is 0.5 for a result of", "would be cut"),
+    ("add|sub|addcmul|addcdiv", "the factor 0.5 is cut in", "would be cut"),
     (
         "clamp|clip|masked_fill|index_fill|fill",
         "out of bounds for uint8|uint8 cannot hold|torch has .*255",

@@ -55,7 +55,8 @@ def flags_of(function: Any) -> tuple[int, list[tuple[int, str, Any]]]:
 def check_given(who: str, flags: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
     """The flags are what they are said to be; there is no `out`, which np.sum(x) gives."""
     if "out" in given:
-        raise for_arrays(who, args[0])
+        no_out = TypeError(f"{who}: there is no out; take what is returned, or write it by x.copy_(…)")
+        raise for_arrays(who, args[0]) if given["out"] is None and hasattr(args[0], "grad_fn") else no_out
     for i, flag, kinds in flags:
         check_truth(who, flag, args[i] if i < len(args) else given.get(flag, True), kinds)
 

@@ -386,8 +386,7 @@ def _scaled(who: str, x: Any, other: Any, alpha: Any) -> Any:
         return other  # refused by who adds it
     dtype = dtypes.result_dtype((x, other))
     if not dtypes.fits(dtypes.of_scalar(alpha), dtype) and (dtype != np.bool_ or isinstance(alpha, float)):
-        raise TypeError(f"{who}: alpha is {alpha!r} for a result of {dtype}; give a whole number, or use "
-                        f".float()")  # fmt: skip
+        raise TypeError(f"{who}: the factor {alpha!r} is cut in {dtype}; give a whole one, or use .float()")
     dtypes.refuse_cut(who, [alpha], dtype, wraps=True)
     if not isinstance(other, engine.Tensor):
         return bool(other and alpha) if dtype == np.bool_ else other * alpha

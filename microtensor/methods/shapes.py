@@ -154,7 +154,7 @@ class Shapes(Parts):
             raise ValueError(f"unflatten: shape {self.shape}, sizes {sizes!r}; give an axis and its lengths")
         parts = as_sizes("unflatten", (sizes,))
         known = -math.prod(parts) if -1 in parts else math.prod(parts)
-        if known != self.shape[axis] and (-1 not in parts or known < 1 or self.shape[axis] % known):
+        if (known < 1 or self.shape[axis] % known) if -1 in parts else known != self.shape[axis]:
             raise ValueError(f"unflatten: sizes {parts} do not multiply to {self.shape[axis]}, the length of "
                              f"axis {axis}; choose others")  # fmt: skip
         parts = tuple(self.shape[axis] // known if n == -1 else n for n in parts)

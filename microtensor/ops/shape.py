@@ -185,10 +185,10 @@ def assign(y: Any, index: Any, value: Any, who: str = "setitem") -> None:
         y[_basic(index) if is_basic(index) else index] = value.reshape(shape)
     except (ValueError, IndexError, TypeError) as error:
         unfit = any(words in str(error) for words in ("could not broadcast input", "indexing result"))
-        said, place = ("does not fit", y[index].shape) if unfit else (error, y.shape)
-        raise type(error)(
-            f"{who}: {said} (value {value.shape} into {place}); check the shapes and the index"
-        ) from (None if unfit else error)
+        fits = str(error).rpartition("shape ")[2].replace(",", ", ").replace(" )", ")")  # NumPy's (1,3)
+        said, place = ("does not fit", fits) if unfit else (error, y.shape)
+        fault = f"{who}: {said} (value {value.shape} into {place}); check the shapes and the index"
+        raise type(error)(fault) from (None if unfit else error)
 
 
 def _basic(index: Any) -> tuple[Any, ...]:
