@@ -541,6 +541,16 @@ def test_dtypes_and_shapes_that_stand_together_in_pytorch_do_here(call, inputs):
               grad="huber" not in call, tolerance=1e-5)  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+@pytest.mark.parametrize("weight", [[1.0, -1.0], [-1.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
+@pytest.mark.parametrize("target", [[0, 1], [1, 0], [0, -100], [-100, -100]])
+def test_an_average_by_weights_that_sum_to_0_divides_by_0(name, weight, target):
+    def case(t, x):
+        return getattr(F[t], name)(x, t.tensor(target), weight=t.tensor(weight, dtype=t.float64))
+
+    agree(case, np.array([[1.0, 2.0], [3.0, 1.0]]))
+
+
 def test_a_weight_that_wants_a_gradient_is_taken_where_none_is_recorded():
     x, w = mt.tensor([[1.0, 2.0]]), mt.ones(2, requires_grad=True)
     with pytest.raises(RuntimeError, match=r"nll_loss: no gradient goes to weight, .*; give weight\.detach"):

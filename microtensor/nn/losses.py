@@ -180,7 +180,7 @@ def _mean_of_kept(
     if reduction == "mean":
         kept = ids.array[ids.array != ignore_index]
         total = float(len(kept) if w is None else w.array[kept].sum(dtype=np.float64))
-        return losses.sum() / (total or math.nan)  # 1/total may overflow
+        return losses.sum() / total  # NaN of none; 1/total may overflow
     return _reduce(who, losses.reshape(target.shape), reduction)
 
 
