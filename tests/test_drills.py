@@ -68,7 +68,7 @@ HARD_CODED = {  # cures that are right for one value of what the user chooses
     "softmax-sum": DRILLS["softmax-sum"].right.replace("(g, y, axis=axis)", "(g, y, axis=-1)"),
     "adam-bias": "        **options, beta1=beta1, beta2=beta2, decoupled=decoupled, step=1\n",
     "accumulate-mean": "            share, total = n / (first * 4), total + value * (n / first)\n",
-    "variance-n": "            correction = 1\n",
+    "variance-n": '        correction = as_number("var", correction or 1)\n',
     "ignore-index": "        kept += int(target[i] != -100)\n",
 }
 
