@@ -122,6 +122,14 @@ def test_the_last_lines_parameters_end_at_no_corner_and_apart(level: str, direct
         assert min(np.diff(places)) > 8, case
 
 
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_the_fullest_legend_leaves_heads_readable_on_their_page(heads: int) -> None:
+    """Its lines are as long as the heads are wide: one line more made the page too high."""
+    full = {"mask": True, "dropout": 0.1, "grads": True, "values": True, "cost": True, "names": "code"}
+    for bias in (False, True):
+        assert faults({**full, "level": "heads", "direction": "TB", "heads": heads, "bias": bias}) == []
+
+
 @pytest.mark.parametrize("direction", ["TB", "BT"])
 def test_the_parts_of_a_sum_arrive_side_by_side(direction: str) -> None:
     """The outer ones hung beside the round corners of dX."""

@@ -360,7 +360,8 @@ class Painter:
         drawn = symbols.words([*labels, *(arrow.label for arrow in self.arrows), *found])
         unseen = [NO_CELLS] * (self.options.values and not state.folded and "no cells" not in "".join(labels))
         meant = ((GREY, ", grey = masked"), (WRONG, ", framed in red = not finite"))
-        longest = {"tape": 9, "heads": 6, "ops": 5}.get(self.level, 3.6) * LONGEST_LINE  # as the boxes
+        # as the boxes
+        longest = {"tape": 9, "heads": 4 + self.shapes.sizes.get("h", 2), "ops": 5}.get(self.level, 3.6)
         in_node = f"in a node: operations · bytes of the result; in all {cost.readable(total)}"
         words = [*self.names.words(drawn), *[in_node] * self.options.cost]
         if self.flow is not None:
@@ -369,7 +370,7 @@ class Painter:
         return [
             self._caption(drawn),
             *found,
-            *side_by_side(words, longest, "  ·  "),
+            *side_by_side(words, longest * LONGEST_LINE, "  ·  "),
             *([CAPTION + "".join(word for look, word in meant if look in cells)] if cells else unseen),
         ]
 
