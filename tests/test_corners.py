@@ -466,3 +466,13 @@ def test_what_is_wrong_with_a_call_is_said_in_the_words_of_its_caller(call, said
     """No private name, no bare error of Python or NumPy, no argument of another function."""
     with pytest.raises((TypeError, ValueError, IndexError), match=f"^{said}"):
         call(mt.ones(2, 3))
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_integers_to_a_tensor_below_0_are_cut_whatever_its_shape(shape):
+    """As in PyTorch; a number below 0 is refused, as there."""
+    p = mt.full(shape, -3)
+    assert (mt.tensor([-1, 1, 2]) ** p).tolist() == [-1, 1, 0]
+    assert (2**p).sum() == mt.pow(-2, p).sum() == 0
+    assert (-1) ** p == -1
+    assert mt.tensor([2], dtype=mt.int32).pow_(p).tolist() == [0]

@@ -144,7 +144,7 @@ class Elementwise:
         booleans alone, and what is neither tensor nor number.
         Source: torch.pow. Differs: of booleans alone there is no power.
         """
-        if type(exponent) is int and exponent < 0 and not dtypes.floating(self.dtype):
+        if isinstance(exponent, int | np.integer) and exponent < 0 and not dtypes.floating(self.dtype):
             raise ValueError(f"pow: {self.dtype} to the power {exponent} is no integer; use .float()")
         return self._power(exponent)
 

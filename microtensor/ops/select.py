@@ -221,7 +221,7 @@ def power(x: Any, p: Any) -> Any:
     """xᵖ; of whole numbers to a power below 0 the fraction is cut off."""
     refuse_booleans("pow", x, p)
     dtype = getattr(x, "dtype", None) or p.dtype
-    if dtype.kind == "f" or np.ndim(p) == 0 or np.min(p, initial=0) >= 0:
+    if dtype.kind == "f" or np.min(p, initial=0) >= 0:
         return np.power(x, p)
     inverse = np.where(np.equal(np.abs(x), 1), np.where(np.equal(p % 2, 0), 1, x), 0)
     return np.where(np.less(p, 0), inverse, np.power(x, np.maximum(p, 0))).astype(dtype)
