@@ -46,14 +46,15 @@ def as_functions(names: str) -> Iterator[Callable[..., Any]]:
     return map(function, names.split())
 
 
-def _number_first(name: str, value: Any, other: Any = None, *more: Any, **options: Any) -> Tensor:
+def _number_first(name: str, value: Any, /, *others: Any, **options: Any) -> Tensor:
     """The function of a number and a tensor: `mt.sub(1, x)` is 1 − x."""
-    if more or name not in REFLECTED or not isinstance(value, int | float) or not isinstance(other, Tensor):
+    others += (options.pop("other"),) if "other" in options else ()
+    if [*map(is_tensor, others)] != [True] or name not in REFLECTED or not isinstance(value, int | float):
         raise TypeError(f"{name}: takes a tensor, not {type(value).__name__}; make one with mt.tensor(…)")
     if not options or (name == "div" and options == {"rounding_mode": None}):  # not rounded
-        return getattr(other, REFLECTED[name])(value)  # type: ignore[no-any-return]
-    number = cast(np.asarray(value), common(name, (value, other)))
-    return getattr(engine.make(number, None, None), name)(other, **options)  # type: ignore[no-any-return]
+        return getattr(others[0], REFLECTED[name])(value)  # type: ignore[no-any-return]
+    number = cast(np.asarray(value), common(name, (value, *others)))
+    return getattr(engine.make(number, None, None), name)(*others, **options)  # type: ignore[no-any-return]
 
 
 def _list(who: str, tensors: Any) -> list[Tensor]:
@@ -208,10 +209,9 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, right: bool = False) ->
         raise ValueError("searchsorted: sorted_sequence is a 0-d tensor; give one axis or more")
     if rows.ndim != 1 and (x.ndim == 0 or x.shape[:-1] != rows.shape[:-1]):
         raise ValueError(f"searchsorted: shapes {rows.shape} and {x.shape}; make all axes but the last equal")
-    side: Any = "right" if right else "left"
     found = np.empty(x.shape, np.int64)
     for at in np.ndindex(rows.shape[:-1]):
-        found[at] = np.searchsorted(rows.array[at], x.array[at], side)
+        found[at] = np.searchsorted(rows.array[at], x.array[at], "right" if right else "left")
     return as_tensor(found)
 
 

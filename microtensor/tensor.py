@@ -253,7 +253,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
         return builtins.int(self.item())
 
     def __contains__(self, value: Any) -> builtins.bool:
-        return builtins.bool((self == value).any())
+        return builtins.bool(self.eq(value).any())
 
     # --- printing and copying -------------------------------------------------------------------------------
 

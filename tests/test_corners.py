@@ -460,6 +460,16 @@ def test_no_gradient_is_lost_in_integers_while_recording():
             lambda x: x.long().addcmul(x.long(), x.long(), value=0.5),
             "addcmul: the factor 0.5 is cut in int64",
         ),
+        (lambda x: mt.masked_fill([], value=1), "masked_fill: takes a tensor, not list"),
+        (lambda x: mt.max([1], x, other=x), "max: takes a tensor, not list"),
+        (lambda x: mt.sub(1, x, other=x), "sub: takes a tensor, not int"),
+        (lambda x: mt.cat(tensors=[x], out=None), "cat: there is no out"),
+        (lambda x: mt.gather(x, 0, mt.tensor([0]), out=None), "gather: there is no out"),
+        (lambda x: [1.0] in x, "eq: list is no operand"),
+        (lambda x: x[[[1], [2, 3]]], "index: no rectangle of numbers"),
+        (lambda x: x.__setitem__([[1], [2, 3]], 1), "index: no rectangle of numbers"),
+        (lambda x: x.repeat_interleave([[1], [2, 3]]), "repeat_interleave: no rectangle of numbers"),
+        (lambda x: x.long() ** np.int64(-1), "pow: int64 to the power -1 is no integer"),
     ],
 )
 def test_what_is_wrong_with_a_call_is_said_in_the_words_of_its_caller(call, said):

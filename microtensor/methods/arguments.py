@@ -56,7 +56,7 @@ def check_given(who: str, flags: Any, args: Sequence[Any], given: Mapping[str, A
     """The flags are what they are said to be; there is no `out`, which np.sum(x) gives."""
     if "out" in given:
         no_out = TypeError(f"{who}: there is no out; take what is returned, or write it by x.copy_(…)")
-        raise for_arrays(who, args[0]) if given["out"] is None and hasattr(args[0], "grad_fn") else no_out
+        raise for_arrays(who, args[0]) if given["out"] is None and args and hasattr(np, who) else no_out
     for i, flag, kinds in flags:
         check_truth(who, flag, args[i] if i < len(args) else given.get(flag, True), kinds)
 
@@ -154,7 +154,8 @@ def _index_part(part: Any) -> Any:
     if isinstance(part, engine.Tensor):
         part = part.array
     elif isinstance(part, (list, tuple, range, bool)):
-        part = np.asarray(part, dtype=None if part or part is False else np.int64)  # [] holds integers
+        # [] holds integers
+        part = dtypes.as_array(part, None if part or part is False else dtypes.int64, "index")
     if not isinstance(part, np.ndarray) or part.dtype.kind not in "iub":
         kind = getattr(part, "dtype", type(part).__name__)
         raise IndexError(f"index: {kind} cannot index; use booleans (mask.bool() of zeros and ones), "

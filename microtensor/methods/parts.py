@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtensor import engine, ops
+from microtensor import dtypes, engine, ops
 from microtensor.methods.arguments import as_axis, as_axis_of, as_integer, as_sizes, is_int
 from microtensor.methods.calling import by_any_spelling
 
@@ -58,7 +58,7 @@ class Parts:
         """
         x = self if dim is not None else self.reshape(-1)
         axis = 0 if dim is None else as_axis_of("repeat_interleave", self, dim)
-        times = repeats.array if isinstance(repeats, engine.Tensor) else np.asarray(repeats)
+        times = dtypes.as_array(getattr(repeats, "array", repeats), who="repeat_interleave")
         if times.dtype.kind not in "iu":
             raise TypeError(f"repeat_interleave: repeats are {times.dtype}; make them integers")
         if times.ndim > 1 or times.size not in (1, x.shape[axis]) or (times < 0).any():
