@@ -447,6 +447,7 @@ def test_no_gradient_is_lost_in_integers_while_recording():
         (lambda x: mt.sub(1, x, 2), "sub: takes a tensor, not int"),
         (lambda x: mt.stack([x], out=x), "stack: there is no out; take what is returned"),
         (lambda x: mt.cat([x], out=None), "cat: there is no out; take what is returned"),
+        (lambda x: mt.stack([x], out=None), "stack: there is no out; take what is returned"),
         (lambda x: mt.gather(x, 0, mt.tensor([0]), out=x), "gather: there is no out; take what is returned"),
         (lambda x: x.sum(0, out=np.ones(3)), "sum: there is no out; take what is returned"),
         (lambda x: np.sum(x), "np.sum: takes arrays, no tensor"),

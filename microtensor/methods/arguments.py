@@ -56,7 +56,8 @@ def check_given(who: str, flags: Any, args: Sequence[Any], given: Mapping[str, A
     """The flags are what they are said to be; there is no `out`, which np.sum(x) gives."""
     if "out" in given:
         no_out = TypeError(f"{who}: there is no out; take what is returned, or write it by x.copy_(…)")
-        raise for_arrays(who, args[0]) if given["out"] is None and args and hasattr(np, who) else no_out
+        numpys = given["out"] is None and hasattr(np, who) and isinstance([*args, None][0], engine.Tensor)
+        raise for_arrays(who, args[0]) if numpys else no_out
     for i, flag, kinds in flags:
         check_truth(who, flag, args[i] if i < len(args) else given.get(flag, True), kinds)
 

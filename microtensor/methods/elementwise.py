@@ -126,15 +126,14 @@ class Elementwise:
     bitwise_and, bitwise_or = _binary(ops.bitwise_and, True), _binary(ops.bitwise_or, True)
     bitwise_xor, bitwise_not = _binary(ops.bitwise_xor, True), _unary(ops.bitwise_not)
     logical_not, isnan, isinf = _unary(ops.logical_not), _unary(ops.isnan), _unary(ops.isinf)
-    neg, abs, sign = _unary(ops.neg), _unary(ops.abs), _unary(ops.sign)
+    neg, abs, sign, isfinite = _unary(ops.neg), _unary(ops.abs), _unary(ops.sign), _unary(ops.isfinite)
     exp, log, log1p, expm1 = _unary(ops.exp), _unary(ops.log), _unary(ops.log1p), _unary(ops.expm1)
     sqrt, rsqrt, square = _unary(ops.sqrt), _unary(ops.rsqrt), _unary(ops.square)
     reciprocal, sin, cos, tanh = _unary(ops.reciprocal), _unary(ops.sin), _unary(ops.cos), _unary(ops.tanh)
     sigmoid, erf, relu = _unary(ops.sigmoid), _unary(ops.erf), _unary(ops.relu)
     tan, asin, acos, atan = _unary(ops.tan), _unary(ops.asin), _unary(ops.acos), _unary(ops.atan)
-    sinh, cosh, exp2 = _unary(ops.sinh), _unary(ops.cosh), _unary(ops.exp2)
-    log2, log10, isfinite = _unary(ops.log2), _unary(ops.log10), _unary(ops.isfinite)
-    floor, ceil, trunc = _unary(ops.floor), _unary(ops.ceil), _unary(ops.trunc)
+    sinh, cosh, log2, log10 = _unary(ops.sinh), _unary(ops.cosh), _unary(ops.log2), _unary(ops.log10)
+    exp2, floor, ceil, trunc = _unary(ops.exp2), _unary(ops.floor), _unary(ops.ceil), _unary(ops.trunc)
 
     def pow(self: Any, exponent: Any) -> Tensor:
         """xᵖ; integers to a power below 0 must be made floating first.
