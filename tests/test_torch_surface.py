@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import math
 import operator
+import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import agree, layouts
+from oracle import agree, layouts, not_told
 
 import microtensor as mt
 
@@ -871,3 +874,50 @@ def test_functions_are_their_methods_where_pytorch_has_both():
 def test_autograd_s_functions_have_pytorch_s_arguments_in_its_order(name):
     ours, theirs = (inspect.signature(getattr(t.autograd, name)).parameters for t in (mt, torch))
     assert list(ours) == [n for n in theirs if n != "grad_variables"][: len(ours)]
+
+
+def test_every_name_that_is_said_not_to_be_here_is_pytorch_s_and_not_here():
+    page = Path(__file__).parent.parent / "tools" / "docs" / "differences.md"
+    (listed,) = re.findall(
+        r"(?m)^- Names that are not here: ((?:.+\n  )*.+)", page.read_text(encoding="utf-8")
+    )
+    names = re.findall(r"`([\w.]+)`", re.sub(r"\(.+?\)", "", listed))
+    assert {"median", "linalg", "autograd.Function", "OneCycleLR"} < {*names}
+    for name in names:
+        assert (_has(torch, name), _has(mt, name)) == (True, False), name
+
+
+def _has(t: Any, name: str) -> bool:
+    for place in (t, t.Tensor, t.optim.lr_scheduler):
+        with contextlib.suppress(AttributeError):
+            operator.attrgetter(name)(place)
+            return True
+    return False
+
+
+SAID: dict[str, Case] = {  # words of differences.md, and what is not the same
+    "`no_grad(5)` and": lambda t: t.no_grad(5) and None,
+    "`register_hook(5)` are refused at once": lambda t: (
+        t.ones(1, requires_grad=True).register_hook(5) and None
+    ),
+    '`f"{t:.1f}"` formats a tensor of one element with axes': lambda t: f"{t.ones(1, 1):.1f}",
+    "`cumsum` and `cumprod` take `dtype=bool`": lambda t: t.ones(2).cumsum(0, dtype=t.bool).tolist(),
+    "So `@` refuses one of another dtype": lambda t: (t.ones(2) @ np.ones(2)).tolist(),
+    "there it is refused on the left": lambda t: (np.ones(2) * t.ones(2)).tolist(),
+    "beside a gradient, and": lambda t: (t.ones(2, requires_grad=True) * np.ones(2)).tolist(),
+    "in `x.add(array)`": lambda t: t.ones(2).add(np.ones(2)).tolist(),
+    "`cumprod` records nothing": lambda t: t.ones(2, requires_grad=True).cumprod(0, dtype=t.int64).tolist(),
+    "`sum(foo=1)`": lambda t: t.ones(2).sum(foo=1),
+}
+
+
+@pytest.mark.parametrize("words", SAID)
+def test_what_is_said_to_differ_does(words):
+    def outcome(t: Any) -> str:
+        try:
+            return repr(SAID[words](t))
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    assert outcome(mt) != outcome(torch)
+    assert not_told([words]) == []
