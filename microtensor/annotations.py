@@ -21,10 +21,11 @@ LIKE: dict[Any, Any] = {int: Integral, bool: (int, bool_), float: Real, Sequence
 PLAIN = {int, float, bool, str, Callable, NoneType}
 
 
-def hold(room: str, *own: str) -> None:
+def hold(room: str, *own: str, early: bool = True) -> None:
     """From now on the functions and classes of a module, given by its name, look at what they are given.
 
     own: names of those whose own words say more, such as "forward" where it only calls functions.
+    early=False: functions look where they fail only, which costs no time before.
 
     At numbers, texts and functions they look before anything happens. Of constructors, and of all else, many
     know themselves what to say: the annotation speaks where they fail in Python's or NumPy's words, and where
@@ -32,7 +33,7 @@ def hold(room: str, *own: str) -> None:
     """
     names = vars(sys.modules[room])
     values = {name: names.get(name) for name in names["__all__"] if name not in own}
-    names |= {name: _held(value, name) for name, value in values.items() if inspect.isfunction(value)}
+    names |= {name: _held(value, name, early) for name, value in values.items() if inspect.isfunction(value)}
     kinds = {kind for value in values.values() if isinstance(value, type) for kind in value.__mro__}
     for kind in [k for k in kinds if k.__module__.startswith(room)]:
         makes = not hasattr(kind, "__dataclass_fields__") and "__init__"  # more is to be said of a file's
@@ -41,27 +42,27 @@ def hold(room: str, *own: str) -> None:
                 setattr(kind, name, _held(method, name))
 
 
-def _held(function: Callable[..., Any], who: str) -> Callable[..., Any]:
+def _held(function: Callable[..., Any], who: str, early: bool = True) -> Callable[..., Any]:
     """The function, which refuses an argument that is not what its annotation says."""
     names = (code := inspect.unwrap(function).__code__).co_varnames[: code.co_argcount]
 
-    def look(early: bool, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+    def look(plain: bool, args: tuple[Any, ...], given: dict[str, Any]) -> None:
         for name, value in (*zip(names, args, strict=False), *given.items()):
             kinds = _kinds(function, name)
             odd = type(value) not in kinds and not any(_fits(value, kind) for kind in kinds)
-            if odd and (not early or PLAIN.issuperset(kinds)):
+            if odd and (not plain or PLAIN.issuperset(kinds)):
                 called = type(args[0]).__name__ if who in ("__init__", "forward") else who
                 raise TypeError(f"{called}: {name} is {value!r:.60}; give {function.__annotations__[name]}")
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        if who != "__init__":
+        if early and who != "__init__":
             look(True, args, given)
         try:
             made = function(*args, **given)
         except (TypeError, ValueError, AttributeError, LookupError, AssertionError) as error:
-            # a name that is lacking says nothing of what was to be given
-            if isinstance(error, AttributeError) or not re.match(r"(?s)\S+: .+; ", str(error)):
+            # a name that is lacking says nothing of what was to be given, nor does what has no truth value
+            if isinstance(error, AttributeError) or not re.match(r"(?s)\S+: (?!The truth).+; ", str(error)):
                 look(False, args, given)
             raise
         if who == "__init__":

@@ -58,8 +58,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     number that its integer dtype cannot hold; RuntimeError for a gradient of integers, and another device.
     Source: torch.tensor.
     """
-    if isinstance(data, Tensor):
-        data = data.array
+    data = getattr(data, "array", data)  # of a tensor
     array = dtypes.as_array(data, None if dtype is None else dtypes.checked("tensor", dtype))
     return _leaf("tensor", np.array(array, order="C"), dtype, requires_grad, device)
 
@@ -161,7 +160,8 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         Source: torch.{0}_like.
         """
         as_tensors(f"{make.__name__}_like", input=input)
-        return make(input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
+        dtype = input.dtype if dtype is None else dtype
+        return make(input.shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
     function.__doc__ = str(function.__doc__).format(make.__name__)
     function.__name__ = function.__qualname__ = f"{make.__name__}_like"

@@ -143,7 +143,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """
     listed = len(tensors) == 1 and isinstance(tensors[0], list | tuple)
     xs = _list("meshgrid", tensors[0] if listed else tensors)
-    if indexing not in ("ij", "xy"):
+    if str(indexing) not in ("ij", "xy"):
         raise ValueError(f'meshgrid: indexing is {indexing!r}; choose "ij" or "xy"')
     if any(x.ndim > 1 for x in xs) or len({x.dtype for x in xs}) > 1:
         raise ValueError(f"meshgrid: {[f'{x.dtype}{x.shape}' for x in xs]}; give vectors of one dtype")

@@ -184,7 +184,7 @@ class Elementwise:
         """
         if rounding_mode is None:
             return self._over(other)
-        if rounding_mode not in ("floor", "trunc"):
+        if str(rounding_mode) not in ("floor", "trunc"):
             raise ValueError(f'div: rounding_mode is {rounding_mode!r}; choose None, "floor" or "trunc"')
         down = self.floor_divide(other)
         if rounding_mode == "floor":

@@ -36,5 +36,6 @@ __all__ += ["SmoothL1Loss", "Softmax", "Softplus", "Tanh", "functional", "init",
 
 explain_missing(__name__, functional.__name__, init.__name__, utils.__name__)
 hold(__name__, "forward")
+hold(functional.__name__, early=False)
 hold(init.__name__)
 hold(utils.__name__)

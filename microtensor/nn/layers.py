@@ -12,7 +12,7 @@ from microtensor import dtypes, engine
 from microtensor.methods.arguments import as_lengths, check_device
 from microtensor.nn import functional as F
 from microtensor.nn import init
-from microtensor.nn.checks import check_number
+from microtensor.nn.checks import check_flag, check_number
 from microtensor.nn.module import Module, Parameter
 from microtensor.tensor import Tensor
 
@@ -104,6 +104,7 @@ class Embedding(Module):
         if not isinstance(embeddings, Tensor) or embeddings.ndim != 2:
             given = embeddings.shape if isinstance(embeddings, Tensor) else embeddings
             raise ValueError(f"Embedding.from_pretrained: embeddings {given!r:.60}; give a matrix (V, C)")
+        check_flag("Embedding.from_pretrained", "freeze", freeze)
         made = cls(embeddings.shape[0], embeddings.shape[1], padding_idx, dtype=embeddings.dtype)
         made.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
         return made

@@ -50,7 +50,7 @@ def clip_grad_norm_(
     there, is refused.
     """
     gradients, most = _gradients("clip_grad_norm_", parameters, "max_norm", max_norm)
-    p = check_number("clip_grad_norm_", "norm_type", math.inf if norm_type == "inf" else norm_type)
+    p = check_number("clip_grad_norm_", "norm_type", math.inf if str(norm_type) == "inf" else norm_type)
     if p == 2.0:
         norm = math.sqrt(sum(kernels.sq_sums([g.array for g in gradients])))
     else:

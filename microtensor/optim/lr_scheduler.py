@@ -310,17 +310,13 @@ class SequentialLR(LRScheduler):
         milestones: Sequence[int],
         last_epoch: int = -1,
     ) -> None:
-        if (
-            not schedulers
-            or len(milestones) != len(schedulers) - 1
-            or list(milestones) != sorted(set(milestones))
-        ):
+        if len(milestones) != len(schedulers) - 1 or list(milestones) != sorted(set(milestones)):
             raise ValueError(
                 f"SequentialLR: {len(schedulers)} schedulers with milestones {list(milestones)}; "
                 f"give a rising list of one milestone fewer than schedulers"
             )
         for i, scheduler in enumerate(schedulers):
-            if scheduler.optimizer is not optimizer:
+            if getattr(scheduler, "optimizer", None) is not optimizer:
                 raise ValueError(
                     f"SequentialLR: scheduler {i} is for another optimiser; make all of them for this one"
                 )
