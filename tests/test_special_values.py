@@ -90,8 +90,6 @@ MEANT: list[tuple[str, str, Callable[..., bool], str]] = [
     ("l1_loss", "gradient", lambda x, y: _nan(x - y), "a NaN has no sign"),
     ("mse_loss", "gradient", _huge, "PyTorch's 2 · d overflows"),
     ("lerp -1|lerp 2.0", "value", _huge, "PyTorch adds d · (w − 1) without rounding it"),
-    ("pow -0.5", "value", lambda x: x in (0, -INF), "as in C; PyTorch takes rsqrt"),
-    ("pow 0.5", "gradient", lambda x: x in (0, -INF), "as in C; PyTorch takes rsqrt"),
     ("pow -[12]", "value|gradient", _huge, "PyTorch's 1/x² underflows on the way"),
     ("pow", "gradient", lambda x, y: 0 < abs(x) < 1e-37, "denormal numbers have few digits"),
     ("atan2", "gradient", _any(lambda x: abs(x) < 1e-15), "PyTorch's squares underflow"),

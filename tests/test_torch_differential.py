@@ -83,8 +83,8 @@ def _(d: Draw) -> Any:
 @case("addcmul addcdiv")
 def _(d: Draw) -> Any:
     x = d.x()
-    dtype = x.base.dtype.name
-    operands = (d.x(d.broadcasting(x.shape), dtype), d.x(d.broadcasting(x.shape), dtype, low=0.5))
+    first, second = (d.pick([x.base.dtype.name, d.dtype()]) for _ in "ab")
+    operands = (d.x(d.broadcasting(x.shape), first), d.x(d.broadcasting(x.shape), second, low=0.5))
     return (x, *operands), d.some(value=d.pick([2, 0.5]))
 
 

@@ -115,6 +115,23 @@ def test_integer_arithmetic_wraps(dtype):
     agree(lambda t, x: x * x, top, grad=False)
 
 
+@pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
+def test_a_sum_with_a_product_is_of_the_dtype_of_all_three(name):
+    """A product of two uint8 does not wrap beside a float, and one over nothing has a gradient of 0."""
+    dtypes = [np.uint8, np.int32, np.int64, np.float32, np.float64, np.bool_]
+    for own, first, second in itertools.product(dtypes, repeat=3):
+        for n, m in [((3,), (3,)), ((), (3,)), ((3,), ())]:
+            x, a = np.arange(1, 4).astype(own), np.full(n, 192).astype(first)
+            b = np.full(m, 190).astype(second)
+            kinds = {k.dtype.kind for k in ((x, a, b) if name == "addcmul" else (a, b))}
+            if kinds != {"b"} if name == "addcmul" else "f" in kinds:  # else there is none in PyTorch
+                agree(lambda t, *xs: getattr(t, name)(*xs, value=2), x, a, b, grad=False)
+    for shapes in [((0,), (1,), (1,)), ((0,), (), (1,)), ((2,), (1,), (1,)), ((), (2, 1), (3,))]:
+        for last in (0.0, math.inf, 2.0):
+            operands = [np.full(shape, start) for shape, start in zip(shapes, (1.0, 3.0, last), strict=True)]
+            agree(lambda t, *xs: getattr(t, name)(*xs, value=2), *operands)
+
+
 def test_pow_at_its_corners():
     x = np.array([0.0, 0.0, 0.0, -2.0, -2.0, 2.0, math.inf, 1.0])
     p = np.array([0.0, 2.0, 1.0, 2.0, 0.5, 0.0, 0.0, math.inf])

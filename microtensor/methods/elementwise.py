@@ -36,11 +36,9 @@ _TENSORS = "two that broadcast → the broadcast one", "what is no tensor"
 _TWO = "two that broadcast, or a number → the broadcast one", "what is neither tensor nor number"
 _REFUSED = {"neg": "booleans", **dict.fromkeys(["floor_divide", "remainder", "fmod"], "booleans alone")}
 _REFUSED |= dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"], "floats")
-_DIFFERS = {
-    "sign": "sign(nan) is NaN; records nothing, not a gradient of zeros",
-    "atan2": "the gradient is right for a uint8 numerator",
-}
-_DIFFERS |= dict.fromkeys(["floor", "ceil", "trunc"], "records nothing, not a gradient of zeros")
+_DIFFERS = dict.fromkeys(["floor", "ceil", "trunc", "sign"], "records nothing, not a gradient of zeros")
+_DIFFERS["sign"] = f"sign(nan) is NaN; {_DIFFERS['sign']}"
+_DIFFERS["atan2"] = "the gradient is right for a uint8 numerator"
 
 
 def _says(op: engine.Op, kind: tuple[str, str]) -> str:
@@ -242,8 +240,7 @@ class Elementwise:
         shapes that do not broadcast.
         Source: torch.addcmul.
         """
-        as_tensors("addcmul", tensor1=tensor1, tensor2=tensor2)
-        return self.add(tensor1 * tensor2, alpha=value)
+        return _with(self, ops.mul, tensor1, tensor2, value)
 
     def addcdiv(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
         """self + value · tensor1 / tensor2
@@ -252,10 +249,7 @@ class Elementwise:
         Raises: RuntimeError for integers divided by integers; as `addcmul`.
         Source: torch.addcdiv.
         """
-        as_tensors("addcdiv", tensor1=tensor1, tensor2=tensor2)
-        if not any(dtypes.floating(t.dtype) for t in (tensor1, tensor2)):
-            raise RuntimeError("addcdiv: divides integers by integers; make one floating with .float()")
-        return self.add(tensor1 / tensor2, alpha=value)
+        return _with(self, ops.div, tensor1, tensor2, value)
 
     def nan_to_num(self: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
         """nan, posinf and neginf (None: the largest and the lowest number) instead of NaN, ∞ and −∞.
@@ -289,8 +283,7 @@ class Elementwise:
             x = x.to(dtype)
             for bound, inside in ((min, ops.greater_equal), (max, ops.less_equal)):
                 if bound is not None:
-                    outside = ops.where(ops.isnan(x), ops.detach(x), bound)
-                    x = ops.where(inside(x, bound), x, outside)
+                    x = ops.where(inside(x, bound), x, ops.where(ops.isnan(x), ops.detach(x), bound))
             return x.to(dtype)
         min, max = (None if bound is None else as_number("clamp", bound) for bound in (min, max))
         if any(isinstance(bound, float) for bound in (min, max)) and not dtypes.floating(self.dtype):
@@ -376,6 +369,15 @@ for _name, _method in vars(Elementwise).items():
         _differs = f" Differs: {_DIFFERS[_name]}." if _name in _DIFFERS else ""
         _method.__doc__ += f"\nSource: torch.{_name}.{_differs}"
         _method.__name__, _method.__qualname__ = _name, f"Tensor.{_name}"
+
+
+def _with(x: Tensor, of_two: engine.Op, a: Tensor, b: Tensor, value: Any) -> Tensor:
+    """x + value · a b or a / b, each in the sum's dtype, as large as it: 1/0 meets no sum of nothing."""
+    as_tensors("addcmul", tensor1=a, tensor2=b)
+    if of_two is ops.div and not (dtypes.floating(a.dtype) or dtypes.floating(b.dtype)):
+        raise RuntimeError("addcdiv: divides integers by integers; make one floating with .float()")
+    dtype, shape = dtypes.result_dtype((x, a, b)), broadcast("addcmul", x.shape, a.shape, b.shape)
+    return x.to(dtype).add(of_two(a.expand(shape).to(dtype), b.to(dtype)), alpha=value)
 
 
 def _scaled(who: str, x: Any, other: Any, alpha: Any) -> Any:

@@ -95,7 +95,7 @@ def pow_vjp(g, x, p):  # y is computed again: x ** 2 need not keep it for an exp
 def _pow_slope(x: Any, p: Any) -> Any:
     """p · xᵖ⁻¹, where p = 0 must not meet x⁻¹ = ∞ at x = 0."""
     if isinstance(p, int | float):
-        return p * x ** (p - 1) if p != 0 else zeros_like(x)
+        return p * (rsqrt(x) if p == 0.5 else x ** (p - 1)) if p != 0 else zeros_like(x)
     return p * x ** where(equal(p, 0), p, p - 1)
 
 

@@ -149,7 +149,7 @@ def prod_vjp(g, x, *, axis, keepdims):
     return (restore(g, x.shape, axis) * prod_of_others(x, axis=axis),)
 
 
-def _as_rows(x: Any, axis: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+def as_rows(x: Any, axis: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """x with the reduced axes joined into its last one; and, to go back, the shape before and the axes."""
     axes = range(x.ndim) if axis is None else [a % x.ndim for a in _tuple(axis)]
     order = [a for a in range(x.ndim) if a not in axes] + list(axes)
@@ -162,7 +162,7 @@ def _as_rows(x: Any, axis: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
 @op("prod_of_others")
 def prod_of_others(x, *, axis):
     """yᵢ = Π xⱼ over j ≠ i, from the products of what stands before i and after i."""
-    rows, moved, back = _as_rows(x, axis)
+    rows, moved, back = as_rows(x, axis)
     ones = np.ones_like(rows[..., :1])
     before = np.cumprod(np.concatenate([ones, rows[..., :-1]], axis=-1), axis=-1)
     after = np.cumprod(np.concatenate([ones, rows[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
@@ -171,7 +171,7 @@ def prod_of_others(x, *, axis):
 
 @prod_of_others.composite
 def prod_of_others_composite(x, *, axis):
-    rows, moved, back = _as_rows(x, axis)
+    rows, moved, back = as_rows(x, axis)
     n = rows.shape[-1]
     square = expand(reshape(rows, shape=(*rows.shape[:-1], 1, n)), shape=(*rows.shape[:-1], n, n))
     others = prod(where(np.eye(n, dtype=bool), 1.0, square), axis=(-1,), keepdims=False)
@@ -187,7 +187,7 @@ def prod_of_others_samples(rng):
 @op("logsumexp", floats=True, samples=reductions)
 def logsumexp(x, *, axis, keepdims):
     """y = log(sum(exp(x), axis)); shifted by the maximum          gradient: g · exp(x − y)"""
-    y = kernels.logsumexp_forward(_as_rows(x, axis)[0])
+    y = kernels.logsumexp_forward(as_rows(x, axis)[0])
     return restore(y, x.shape, axis) if keepdims else y
 
 

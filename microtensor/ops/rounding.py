@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from microtensor.engine import op
-from microtensor.ops.reduce import prod
+from microtensor.ops.reduce import as_rows, prod
 from microtensor.ops.samples import dividends
 from microtensor.ops.select import refuse_zero, where
 from microtensor.ops.shape import expand, permute, put_add, reshape
@@ -50,13 +50,10 @@ def cumprod(x, *, axis):
 
 @cumprod.composite
 def cumprod_composite(x, *, axis):
-    n = x.shape[axis]
-    order = [a for a in range(x.ndim) if a != axis % x.ndim] + [axis % x.ndim]
-    rows = permute(x, axes=tuple(order))  # (…, n)
-    lead = rows.shape[:-1]
+    rows, (*lead, n), back = as_rows(x, axis)
     square = expand(reshape(rows, shape=(*lead, 1, n)), shape=(*lead, n, n))  # (…, i, j)
     y = prod(where(np.tri(n, dtype=bool), square, 1.0), axis=(-1,), keepdims=False)
-    return permute(y, axes=tuple(int(a) for a in np.argsort(order)))
+    return permute(y, axes=back)
 
 
 @cumprod.samples

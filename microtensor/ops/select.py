@@ -221,6 +221,8 @@ def power(x: Any, p: Any) -> Any:
     """xᵖ; of whole numbers to a power below 0 the fraction is cut off."""
     refuse_booleans("pow", x, p)
     dtype = getattr(x, "dtype", None) or p.dtype
+    if isinstance(p, float) and p == -0.5:  # as NumPy's x**0.5 is √x: NaN at −∞, −∞ at −0, where pow has 0, ∞
+        return 1.0 / np.sqrt(x)
     if dtype.kind == "f" or np.min(p, initial=0) >= 0:
         return np.power(x, p)
     inverse = np.where(np.equal(np.abs(x), 1), np.where(np.equal(p % 2, 0), 1, x), 0)
