@@ -99,8 +99,7 @@ def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool 
     Raises: as `zeros`.
     Source: torch.ones.
     """
-    array = np.ones(as_lengths("ones", size), _dtype("ones", dtype))
-    return _leaf("ones", array, None, requires_grad, device)
+    return _full("ones", size, 1, _dtype("ones", dtype), device, requires_grad)
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -222,10 +221,8 @@ def linspace(
     Raises: ValueError for steps below 0; TypeError for what is no number.
     Source: torch.linspace.
     """
-    n = as_integer("linspace", "steps", steps)
-    if n < 0:
-        raise ValueError(f"linspace: steps is {n}; make it 0 or more")
-    array = np.linspace(as_number("linspace", start), as_number("linspace", end), n)
+    n = as_integer("linspace", "steps", steps, 0)
+    array = np.linspace(float(as_number("linspace", start)), float(as_number("linspace", end)), n)
     return _leaf("linspace", array, _dtype("linspace", dtype), requires_grad, device)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from microtensor.nested import opened
+from microtensor.nested import odd, opened
 
 __all__ = ["as_array", "default", "floating", "get_default_dtype", "result_dtype", "set_default_dtype"]
 
@@ -47,15 +47,13 @@ def set_default_dtype(dtype: DType) -> None:
 
 def checked(who: str, dtype: Any) -> DType:
     """A dtype we compute in; float16, complex and the like are refused by name."""
-    if isinstance(dtype, np.dtype) and dtype in KNOWN:
-        return dtype
     try:
         found: Any = np.dtype(dtype)
     except TypeError:
         found = dtype
     if not isinstance(found, np.dtype) or found not in KNOWN:
-        raise TypeError(f"{who}: there is no {found} here; choose one of {', '.join(str(d) for d in KNOWN)}")
-    return np.dtype(found)
+        raise TypeError(f"{who}: there is no {found} here; choose one of {', '.join(map(str, KNOWN))}")
+    return found
 
 
 def floating(dtype: DType) -> bool:
@@ -124,17 +122,18 @@ def as_array(data: Any, dtype: DType | None = None, who: str = "tensor") -> np.n
             refuse_cut(who, [array.min().item(), array.max().item()], dtype)
         return cast(array, dtype)
     if not hasattr(data, "dtype") and array.dtype.kind == "f":
-        floats = [k for k in kinds if getattr(k, "kind", None) == "f"]
-        array = cast(array, np.result_type(*floats, *([default] if not floats or float in kinds else [])))
+        seen = [k for k in kinds if getattr(k, "kind", None) == "f"] + [default] * (float in kinds)
+        # without any, but of numbers: integers for which NumPy has no dtype
+        array = (
+            array.astype(object) if kinds and not seen else cast(array, np.result_type(*seen or [default]))
+        )
     native = array.dtype if array.dtype in KNOWN else array.dtype.newbyteorder("=")
     if native in KNOWN:
         return cast(array, native)
-    long = float64 if array.dtype.itemsize > 8 else float32
-    wider = {"f": long, "i": int64, "u": int64}.get(array.dtype.kind)
-    if wider is None or (array.dtype.kind == "u" and array.dtype.itemsize == 8):
-        known = ", ".join(map(str, KNOWN))
-        raise TypeError(f"{who}: cannot hold {array.dtype}; convert it first to one of {known}")
-    return cast(array, wider)
+    if native.kind not in "fiu" or native == np.uint64:
+        known = f"cannot hold {native}; convert it first to one of {', '.join(map(str, KNOWN))}"
+        raise TypeError(f"{who}: {odd(data) or known}")
+    return cast(array, int64 if native.kind != "f" else float64 if native.itemsize > 8 else float32)
 
 
 def refuse_cut(who: str, numbers: Sequence[Any], dtype: DType, wraps: bool = False) -> None:

@@ -59,10 +59,9 @@ class Block:
     Source: ours.
     """
 
-    def __new__(cls, function: Any = None, **fields: Any) -> Any:
-        if callable(function):  # as a decorator it may stand without brackets
-            return cls()(function)
-        return super().__new__(cls)
+    def __new__(cls, *given: Any, **fields: Any) -> Any:
+        # as a decorator it may stand without brackets
+        return cls()(*given) if len(given) == 1 and callable(*given) else super().__new__(cls)
 
     def __init__(self, function: Any = None, **fields: Any) -> None:
         if function is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from microtensor.place import warn
 
-__all__ = ["opened"]
+__all__ = ["odd", "opened"]
 
 
 def opened(who: str, data: Sequence[Any], kinds: set[Any]) -> Sequence[Any]:
@@ -30,3 +32,13 @@ def opened(who: str, data: Sequence[Any], kinds: set[Any]) -> Sequence[Any]:
         kinds.add(getattr(item, "dtype", type(item)))
         found.append(getattr(item, "array", item))
     return found
+
+
+def odd(data: Any) -> str:
+    """What is wrong with the first element that no tensor holds, and what to do; empty if there is none."""
+    for value in np.asarray(data, object).flat:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return f"{value!r:.60} is beyond int64; write it as a float"
+        if not isinstance(value, int | float):
+            return f"{value!r:.60} is of type {type(value).__name__}; give real numbers, or lists of them"
+    return ""

@@ -16,7 +16,7 @@ import numpy as np
 from microtensor import autograd, dtypes, engine, printing
 from microtensor.engine import Array, Entry
 from microtensor.hooks import Hooks
-from microtensor.methods.arguments import CPU, check_device, check_truth, device
+from microtensor.methods.arguments import CPU, as_tensors, check_device, check_truth, device
 from microtensor.methods.conversions import Conversions
 from microtensor.methods.draws import Draws
 from microtensor.methods.elementwise import Elementwise
@@ -151,8 +151,7 @@ class Tensor(Elementwise, Reductions, Shapes, Indexing, Products, Conversions, I
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        if not isinstance(value, Tensor):
-            raise TypeError(f"data: {type(value).__name__} is no tensor; make it one with mt.tensor(…)")
+        as_tensors("data", value=value)
         if self._requires_grad and not dtypes.floating(value.dtype):
             raise TypeError(f"data: {value.dtype} for a tensor that requires a gradient; use .float()")
         self.array, self.base = value.array, None

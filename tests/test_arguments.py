@@ -32,7 +32,7 @@ MASK, IDS, POINT = mt.tensor([True, False, True]), mt.tensor([1, 2, 3]), mt.tens
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "full": (lambda: mt.full((2,), 300, dtype=mt.uint8), ValueError, "full: uint8 cannot hold 300"),
     "full nan": (lambda: mt.full((2,), float("nan"), dtype=mt.int64), ValueError, "full: int64 cannot hold"),
-    "full, wide": (lambda: mt.full((2,), 2**80), TypeError, "full: cannot hold"),
+    "full, wide": (lambda: mt.full((2,), 2**80), TypeError, f"full: {2**80} is beyond int64"),
     "full_like": (lambda: mt.full_like(BYTES, -1), ValueError, "full_like: uint8 cannot hold -1"),
     "new_full": (lambda: BYTES.new_full((2,), 300), ValueError, "new_full: uint8 cannot hold 300"),
     "fill_": (lambda: BYTES.clone().fill_(300), ValueError, "fill_: uint8 cannot hold 300"),
@@ -102,7 +102,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "where, list": (lambda: X.where(MASK, [1, 2, 3]), TypeError, r"where: \[1, 2, 3\] is no number"),
     "nan_to_num": (lambda: X.nan_to_num("a"), TypeError, "nan_to_num: 'a' is no number"),
     "posinf": (lambda: X.nan_to_num(posinf="a"), TypeError, "nan_to_num: 'a' is no number"),
-    "lerp": (lambda: X.lerp(X, "a"), TypeError, "lerp: cannot hold <U1"),
+    "lerp": (lambda: X.lerp(X, "a"), TypeError, "lerp: 'a' is of type str"),
     "lerp, weight": (
         lambda: X.lerp(X, mt.ones(3, dtype=mt.float64)),
         TypeError,
@@ -212,8 +212,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "randperm, two": (lambda: mt.randperm((2, 3)), TypeError, "randperm: a shape is made of integers"),
     "std": (lambda: X.std(dim=3), IndexError, "std: dim 3 is out of range"),
     "allclose": (lambda: X.allclose(mt.ones(2)), ValueError, "allclose: shapes"),
-    "as_tensor": (lambda: mt.as_tensor("a"), TypeError, "as_tensor: cannot hold"),
-    "isin": (lambda: mt.isin(X, "a"), TypeError, "isin: cannot hold"),
+    "as_tensor": (lambda: mt.as_tensor("a"), TypeError, "as_tensor: 'a' is of type str"),
+    "isin": (lambda: mt.isin(X, "a"), TypeError, "isin: 'a' is of type str"),
     "pos": (lambda: +MASK, TypeError, r"pos: booleans have no plus"),
     "mT": (lambda: X.mT, IndexError, r"mT: a tensor of shape \(3,\) is no matrix"),
     "type, none": (lambda: X.type(), TypeError, "type: no dtype is given"),
@@ -951,3 +951,53 @@ def test_a_key_that_a_dictionary_of_modules_lacks_is_told_with_those_that_it_has
     with pytest.raises(KeyError, match=r"ModuleDict: there is no 'b'; choose among \['a'\]"):
         call(nn.ModuleDict({"a": nn.Tanh()}))
     assert nn.ModuleDict().get("b") is None
+
+
+# --- what is no number, and what no number of 64 bits -------------------------------------------------------
+
+NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "tensor": mt.tensor,
+    "as_tensor": lambda v: mt.as_tensor([[1], [v]]),
+    "full": lambda v: mt.full((2,), v),
+    "full_like": lambda v: mt.full_like(IDS, v),
+    "fill_": lambda v: IDS.clone().fill_(v),
+    "masked_fill": lambda v: IDS.masked_fill(IDS > 0, v),
+    "index_fill": lambda v: IDS.index_fill(0, IDS[:1], v),
+    "new_full": lambda v: IDS.new_full((2,), v),
+    "setitem": lambda v: IDS.clone().__setitem__(0, v),
+    "constant_": lambda v: nn.init.constant_(IDS.clone(), v),
+}
+MEASURES: dict[str, Callable[[Any], Any]] = {  # what is a float, however large
+    "isclose": lambda v: X.isclose(X, v),
+    "allclose": lambda v: X.allclose(X, 1e-5, v),
+    "linspace": lambda v: mt.linspace(0, v, 3),
+    "clamp": lambda v: X.clamp(0, v),
+    "norm": lambda v: X.norm(v),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize(
+    "wrong", [2**63, 2**70, -(2**70), 2**2000, None, {}, "a", 2j, datetime.date(2000, 1, 2)]
+)
+def test_what_no_tensor_holds_is_told_as_what_it_is(name, wrong):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        NUMBERS[name](wrong)
+    assert re.fullmatch(rf"{name}: .*; .*", text := str(caught.value))
+    assert repr(wrong)[:12] in text
+    assert len(text) < 200
+
+
+def test_integers_in_a_list_are_never_rounded_to_floats():
+    for numbers in ([2**63, -1], [[1], [2**64]], [True, 2**63]):
+        with pytest.raises(TypeError, match=r"tensor: \d+ is beyond int64; write it as a float"):
+            mt.tensor(numbers)
+    assert mt.tensor([2.0**63, -1]).dtype == mt.float32
+    assert mt.tensor([]).dtype == mt.float32
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_an_integer_beyond_int64_is_a_float_and_one_beyond_every_float_is_refused(name):
+    MEASURES[name](2**70)
+    with pytest.raises(ValueError, match=rf"^{name}: \d{{60}} is beyond every float; give a smaller number"):
+        MEASURES[name](2**2000)

@@ -53,7 +53,7 @@ def test_a_change_after_other_memory_is_no_change_of_what_was_there_and_the_tape
 
 def test_data_takes_a_tensor_whose_dtype_fits():
     w = mt.ones(3, requires_grad=True)
-    with pytest.raises(TypeError, match=r"data: list is no tensor; make it one"):
+    with pytest.raises(TypeError, match=r"data: value is a list; make it a tensor"):
         w.data = [1]
     with pytest.raises(TypeError, match=r"data: int64 for a tensor that requires a gradient"):
         w.data = mt.arange(3)

@@ -115,12 +115,14 @@ def as_lengths(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     return lengths
 
 
-def as_integer(who: str, name: str, value: Any) -> int:
-    """A whole number, also from a 0-d tensor."""
+def as_integer(who: str, name: str, value: Any, least: int = -_MOST) -> int:
+    """A whole number, also from a 0-d tensor, and not below the least."""
     if not is_int(value):
         raise TypeError(f"{who}: {name} is {value!r}; make it an integer")
     if not -_MOST <= int(value) <= _MOST:
         raise ValueError(f"{who}: {name} is {value!r}; int64 does not go that far")
+    if value < least:
+        raise ValueError(f"{who}: {name} is {int(value)}; make it {least} or more")
     return int(value)
 
 
@@ -142,9 +144,7 @@ def is_int(value: Any) -> bool:
 
 def as_index(index: Any) -> Any:
     """Tensors and lists inside an index become arrays, so that ops see NumPy's index language only."""
-    if isinstance(index, tuple):
-        return tuple([_index_part(part) for part in index])
-    return _index_part(index)
+    return tuple(map(_index_part, index)) if isinstance(index, tuple) else _index_part(index)
 
 
 def _index_part(part: Any) -> Any:
@@ -187,6 +187,8 @@ def as_number(who: str, value: Any) -> Any:
         return value.item()
     if not isinstance(value, (int, float)):
         raise TypeError(f"{who}: {value!r} is no number; give an integer, a float or a boolean")
+    if isinstance(value, int) and abs(value) >> 1023:
+        raise ValueError(f"{who}: {value!r:.60} is beyond every float; give a smaller number, or math.inf")
     return value
 
 

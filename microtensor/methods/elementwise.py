@@ -348,7 +348,8 @@ class Elementwise:
         as_tensors("isclose", other=other)
         refuse_two_dtypes("isclose", self, other)
         broadcast("isclose", self.shape, other.shape)
-        if not (as_number("isclose", rtol) >= 0 and as_number("isclose", atol) >= 0):
+        rtol, atol = (float(as_number("isclose", part)) for part in (rtol, atol))
+        if not (rtol >= 0 and atol >= 0):
             raise ValueError(f"isclose: rtol is {rtol} and atol {atol}; make them 0 or more")
         return engine.make(np.asarray(np.isclose(self.array, other.array, rtol, atol, equal_nan)), None, None)
 

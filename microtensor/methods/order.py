@@ -104,9 +104,7 @@ class Order:
         as_tensors("bincount", **({} if weights is None else {"weights": weights}))
         if weights is not None and weights.shape != self.shape:
             raise ValueError(f"bincount: weights {weights.shape} for {self.shape}; give one for each")
-        n = as_integer("bincount", "minlength", minlength)
-        if n < 0:
-            raise ValueError(f"bincount: minlength is {n}; make it 0 or more")
+        n = as_integer("bincount", "minlength", minlength, 0)
         found = np.bincount(self.array, None if weights is None else weights.array, n)
         short = weights is not None and weights.dtype == np.float32
         return engine.make(found.astype(np.float32) if short else found, None, None)

@@ -234,9 +234,7 @@ class Reductions(Order):
         """
         if not self.ndim:
             raise ValueError("diff: a 0-d tensor has no neighbours; make it one axis or more with reshape")
-        axis, times = as_axis("diff", self, dim), as_integer("diff", "n", n)
-        if times < 0:
-            raise ValueError(f"diff: n is {n}; make it 0 or more")
+        axis, times = as_axis("diff", self, dim), as_integer("diff", "n", n, 0)
         pieces = [t for t in (prepend, self, append) if t is not None]
         as_tensors("diff", **{f"piece {i} (with prepend and append)": t for i, t in enumerate(pieces)})
         if any(t.ndim != self.ndim for t in pieces):

@@ -11,7 +11,7 @@ import numpy as np
 
 from microtensor import dtypes
 from microtensor.engine import Array
-from microtensor.methods.arguments import as_rng, as_spread
+from microtensor.methods.arguments import as_fill, as_rng, as_spread
 from microtensor.methods.calling import by_its_name
 from microtensor.place import mark_changed
 from microtensor.random import Generator
@@ -109,10 +109,10 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     """x = val
 
     Shapes: (...) → (...)
-    Raises: RuntimeError for read-only memory.
+    Raises: RuntimeError for read-only memory; ValueError for a number that an integer dtype cannot hold.
     Source: PyTorch's init.constant_.
     """
-    return _write(tensor, np.asarray(val))
+    return _write(tensor, as_fill("constant_", val, tensor.dtype).array)
 
 
 @by_its_name
