@@ -178,7 +178,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "var": (lambda: X.var(correction="a"), TypeError, "var: 'a' is no number"),
     "alpha": (lambda: X.add(0, alpha=np.ones(3)), ValueError, r"add: value has shape \(3,\)"),
     "concat": (lambda: mt.concat([X, X], 5), IndexError, "concat: dim 5 is out of range"),
-    "copy_, shape": (lambda: X.clone().copy_(mt.ones(4)), ValueError, r"copy_: does not fit \(value \(4,\)"),
+    "copy_, shape": (
+        lambda: X.clone().copy_(mt.ones(4)),
+        ValueError,
+        r"copy_: value \(4,\) does not fit into \(3,\), x\[\.\.\.\] of",
+    ),
     "normalize": (lambda: F.normalize(X, dim=4), IndexError, "normalize: dim 4 is out of range"),
     "cosine, eps": (lambda: F.cosine_similarity(X, X, 0, -5), ValueError, "cosine_similarity: eps is -5"),
     "kl_div": (lambda: F.kl_div(X, mt.ones(4)), ValueError, r"kl_div: shapes \(4,\) and \(3,\)"),
@@ -1001,3 +1005,58 @@ def test_an_integer_beyond_int64_is_a_float_and_one_beyond_every_float_is_refuse
     MEASURES[name](2**70)
     with pytest.raises(ValueError, match=rf"^{name}: \d{{60}} is beyond every float; give a smaller number"):
         MEASURES[name](2**2000)
+
+
+# --- the name that was called, and nothing cut --------------------------------------------------------------
+
+MANY = [1] * 30
+CALLABLE = [n for n in PUBLIC if n not in ("backward", "register_hook")]
+VARIADIC = inspect.Parameter.VAR_POSITIONAL
+
+
+@pytest.mark.parametrize("name", CALLABLE)
+def test_a_wrong_number_of_arguments_is_told_by_the_name_that_was_called(name):
+    method = inspect.getattr_static(Tensor, name)
+    if not inspect.isfunction(method):
+        method = getattr(Tensor, name)
+    given = [p.kind for p in inspect.signature(inspect.unwrap(method)).parameters.values()]
+    for args in [MANY] if VARIADIC not in given or name.endswith("_") else []:
+        with pytest.raises(TypeError, match=rf"^(Tensor\.)?{name}(\(\) takes .* positional argument|: )"):
+            method(X.clone(), *args)
+        if name in functions.METHODS:
+            with pytest.raises(TypeError, match=rf"^(Tensor\.)?{name}(\(\) takes .* positional argument|: )"):
+                getattr(mt, name)(X.clone(), *args)
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=rf"^(Tensor\.)?{name}(\(\)|: )"):
+        method(X.clone(), no_such_thing=1)
+
+
+@pytest.mark.parametrize("block", ["no_grad", "enable_grad", "inference_mode", "set_grad_enabled"])
+def test_a_block_with_too_many_arguments_is_told_by_its_own_name(block):
+    for args in [(5, 6), (True, False), (print, 5)]:
+        with pytest.raises(
+            TypeError, match=rf"^{block}\.__init__\(\) takes .* positional arguments? but 3 were"
+        ):
+            getattr(mt, block)(*args)
+
+
+def test_an_axis_named_twice_is_told():
+    for dims in [(0, 0), (0, -2), ((0, 0),)]:
+        with pytest.raises(ValueError, match=r"^flip: dim \(0, (0|-2)\) names an axis twice; name each once"):
+            mt.ones(2, 3).flip(*dims)
+    assert mt.tensor(5.0).flip(()).item() == 5.0
+
+
+def test_functions_are_named_in_full_where_they_are_too_few_or_none():
+    def rate_whose_name_is_longer_than_what_a_message_shows_of_any_value(step):
+        return 1.0
+
+    long = rate_whose_name_is_longer_than_what_a_message_shows_of_any_value
+    for given, said in [([abs, long], f"abs, {long.__name__}"), (5, "5"), ([], "none")]:
+        with pytest.raises(ValueError, match=rf"^LambdaLR: {said} for 1 groups; give one function for each"):
+            mt.optim.lr_scheduler.LambdaLR(GIVEN["optimizer"](), given)
+
+
+@pytest.mark.parametrize("wrong", ["a", None, [1, [2]], {}])
+def test_a_parameter_of_no_numbers_is_told_by_its_name(wrong):
+    with pytest.raises(TypeError, match=r"^Parameter: .*; "):
+        nn.Parameter(wrong)

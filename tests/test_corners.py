@@ -153,7 +153,7 @@ def test_a_value_with_extra_axes_of_length_one_is_assigned_as_in_pytorch(recorde
 def test_what_does_not_fit_is_not_assigned_and_says_the_shapes():
     for recorded in (True, False):
         q = mt.zeros(2, 3)
-        with pytest.raises(ValueError, match=r"setitem: .*\(4,\) into \(3,\)"):
+        with pytest.raises(ValueError, match=r"setitem: value \(4,\) does not fit into \(3,\), x\[0\] of"):
             q[0] = mt.ones(4, requires_grad=recorded)
         with pytest.raises(IndexError, match=r"setitem: .*out of bounds"):
             q[5] = mt.ones(3, requires_grad=recorded)
@@ -454,9 +454,12 @@ def test_no_gradient_is_lost_in_integers_while_recording():
         (lambda x: x[:0].unflatten(0, (0, -1)), r"unflatten: sizes \(0, -1\) do not multiply to 0"),
         (
             lambda x: x.__setitem__(mt.tensor([5]), mt.ones(2)),
-            r"setitem: does not fit \(value \(2,\) into \(1, 3\)",
+            r"setitem: x\[array\(\[5\]\)\] of shape .*: index 5 is out of bounds",
         ),
-        (lambda x: x.__setitem__(0, mt.ones(2)), r"setitem: does not fit \(value \(2,\) into \(3,\)\)"),
+        (
+            lambda x: x.__setitem__(0, mt.ones(2)),
+            r"setitem: value \(2,\) does not fit into \(3,\), x\[0\] of",
+        ),
         (
             lambda x: x.long().addcmul(x.long(), x.long(), value=0.5),
             "addcmul: the factor 0.5 is cut in int64",
@@ -467,8 +470,14 @@ def test_no_gradient_is_lost_in_integers_while_recording():
         (lambda x: mt.cat(tensors=[x], out=None), "cat: there is no out"),
         (lambda x: mt.gather(x, 0, mt.tensor([0]), out=None), "gather: there is no out"),
         (lambda x: [1.0] in x, "eq: list is no operand"),
-        (lambda x: x[[[1], [2, 3]]], "index: no rectangle of numbers"),
-        (lambda x: x.__setitem__([[1], [2, 3]], 1), "index: no rectangle of numbers"),
+        (
+            lambda x: x[[[1], [2, 3]]],
+            r"index: \[\[1\], \[2, 3\]\] cannot index a tensor of shape .* lists of equal",
+        ),
+        (
+            lambda x: x.__setitem__([[1], [2, 3]], 1),
+            r"index: \[\[1\], \[2, 3\]\] cannot index a tensor of shape .* lists of equal",
+        ),
         (lambda x: x.repeat_interleave([[1], [2, 3]]), "repeat_interleave: no rectangle of numbers"),
         (lambda x: x.long() ** np.int64(-1), "pow: int64 to the power -1 is no integer"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -152,11 +153,32 @@ def test_other_devices_are_refused_by_name():
 
 @pytest.mark.parametrize(("index", "place"), [
     (slice(0, 2), r"\(2, 4\)"), (0, r"\(4,\)"), ([0, 2], r"\(2, 4\)"), ((slice(None), 1), r"\(3,\)"),
-    (([0, 1], [0, 1, 2]), r"\(3, 4\)"),  # these fit into no place of their own
 ])  # fmt: skip
 def test_an_assignment_that_does_not_fit_tells_the_shape_of_its_place(index, place):
-    with pytest.raises((ValueError, IndexError), match=rf"^setitem: .*\(value \(5,\) into {place}\); "):
+    said = rf"^setitem: value \(5,\) does not fit into {place}, x\[.+\] of shape \(3, 4\); give one number"
+    with pytest.raises(ValueError, match=said):
         mt.zeros(3, 4)[index] = mt.ones(5)
+
+
+@pytest.mark.parametrize(("index", "written"), [
+    ("a", "'a'"), (1.5, "1.5"), ((0, 1.5), "1.5"), ({}, "{}"), (1j, "1j"), ([0.5], "float32(1,)"),
+    ([[0], [1, 2]], "[[0], [1, 2]]"), (["a"], "['a']"), ([2**70], "[1180591"), (2**70, "x[1180591"),
+    (mt.ones(3), "float32(3,)"), (5, "x[5]"), ((0, 5), "x[(0, 5)]"), ([0, 7], "x[array([0, 7])]"),
+    ((0, 0, 0), "x[(0, 0, 0)]"), ((..., ...), "x[(..., ...)]"), (slice(1.5, None), "x[slice(1.5"),
+    (slice(None, None, 0), "x[slice(None, None, 0)]"), (([0, 1], [0, 1, 2]), "x[(array([0, 1]), array"),
+    (mt.ones(3, 3) > 0, "x[array([[ True, True"), ((None, 0, 0, 0), "x[(None, 0, 0, 0)]"),
+])  # fmt: skip
+@pytest.mark.parametrize("recorded", [False, True])
+def test_an_index_that_cannot_be_is_told_with_the_shape_and_what_indices_are(index, written, recorded):
+    x = mt.zeros(3, 4, requires_grad=recorded) * 1
+    for use in (lambda: x[index], lambda: x.__setitem__(index, 1.0)):
+        with pytest.raises((IndexError, TypeError, ValueError)) as caught:
+            use()
+        text = str(caught.value)
+        assert re.fullmatch(
+            r"(index|[gs]etitem): .*shape \(3, 4\).*; (use booleans|give each axis one) .*", text
+        )
+        assert written in text
 
 
 # --- copies -------------------------------------------------------------------------------------------------

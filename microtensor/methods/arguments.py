@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import NoneType
 from typing import Any
 
@@ -142,25 +143,25 @@ def is_int(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def as_index(index: Any) -> Any:
-    """Tensors and lists inside an index become arrays, so that ops see NumPy's index language only."""
-    return tuple(map(_index_part, index)) if isinstance(index, tuple) else _index_part(index)
+def as_index(index: Any, shape: tuple[int, ...]) -> Any:
+    """Tensors and lists inside an index of a shape become arrays: ops see NumPy's index language only."""
+    return tuple([_part(p, shape) for p in index]) if isinstance(index, tuple) else _part(index, shape)
 
 
-def _index_part(part: Any) -> Any:
+def _part(part: Any, shape: tuple[int, ...]) -> Any:
     if part is None or part is Ellipsis or isinstance(part, slice):
         return part
     if is_int(part):
         return int(part)
-    if isinstance(part, engine.Tensor):
-        part = part.array
-    elif isinstance(part, (list, tuple, range, bool)):
-        # [] holds integers
-        part = dtypes.as_array(part, None if part or part is False else dtypes.int64, "index")
+    part = getattr(part, "array", part)
+    if isinstance(part, (list, tuple, range, bool)):
+        with suppress(TypeError):  # [] holds integers
+            part = dtypes.as_array(part, None if part or part is False else dtypes.int64, "index")
     if not isinstance(part, np.ndarray) or part.dtype.kind not in "iub":
-        kind = getattr(part, "dtype", type(part).__name__)
-        raise IndexError(f"index: {kind} cannot index; use booleans (mask.bool() of zeros and ones), "
-                         f"integers (x.long() of positions) or slices")  # fmt: skip
+        kind = f"{part.dtype}{part.shape}" if isinstance(part, np.ndarray) else f"{part!r:.60}"
+        raise IndexError(f"index: {kind} cannot index a tensor of shape {shape}; use booleans (mask.bool() "
+                         f"of zeros and ones), integers (x.long() of positions, lists of equal length) or "
+                         f"slices")  # fmt: skip
     return part
 
 

@@ -17,9 +17,9 @@ SPELLINGS = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def rename(error: Exception, who: str) -> None:
-    """Let an error in the house's form begin with this name: the user looks for what he called."""
+    """Let an error in the house's form, or Python's of arguments, begin with the name that was called."""
     if not str(error).startswith(("detect_anomaly: ", "view: ")):  # which name what they mean
-        error.args = (re.sub(r"^\w+: ", f"{who}: ", str(error)),)
+        error.args = (re.sub(r"^(Tensor\.)?\w+(?=: |\(\) (got|missing|takes))", rf"\g<1>{who}", str(error)),)
 
 
 def by_its_name(function: Function, name: str | None = None) -> Function:

@@ -33,13 +33,13 @@ class Indexing:
 
     def __getitem__(self: Any, index: Any) -> Tensor:
         y: Tensor = self
-        look_for_mask(self.array.shape, index := as_index(index))
+        look_for_mask(self.array.shape, index := as_index(index, self.array.shape))
         for step in _steps(index):
             y = ops.getitem(y, index=step)
         return y
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
-        look_for_mask(self.array.shape, index := as_index(index))
+        look_for_mask(self.array.shape, index := as_index(index, self.array.shape))
         *views, last = _steps(index)
         y: Any = self
         for step in views:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtensor import dtypes, engine, ops
-from microtensor.methods.arguments import as_axis, as_axis_of, as_integer, as_sizes, is_int
+from microtensor.methods.arguments import as_axes, as_axis_of, as_integer, as_sizes, is_int
 from microtensor.methods.calling import by_any_spelling
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Parts:
         Raises: IndexError or TypeError for dims that are no axes; ValueError for one named twice.
         Source: torch.flip.
         """
-        return ops.flip(self, axes=tuple(as_axis("flip", self, d) for d in as_sizes("flip", dims)))
+        return ops.flip(self, axes=as_axes("flip", self, as_sizes("flip", dims)) or ())
 
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Views of consecutive pieces along dim: of split_size (the last may be shorter) or of the sizes.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
-@by_any_spelling("swapaxes")
+@by_any_spelling("swapaxes nelement")
 class Shapes(Parts):
     """size, reshape, transpose, expand … of a tensor, as methods."""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from microtensor import dtypes, engine
 from microtensor.hooks import RemovableHandle
+from microtensor.methods.calling import by_its_name
 from microtensor.methods.gradients import forget_gradients
 from microtensor.mode import no_grad
 from microtensor.nn.checks import check_flag
@@ -32,7 +33,7 @@ class Parameter(Tensor):
     """
 
     def __new__(cls, data: Any, requires_grad: bool = True) -> Parameter:
-        source = as_tensor(data)
+        source = by_its_name(as_tensor, "Parameter")(data)
         parameter: Parameter = engine.make(source.array, None, None, cls)
         parameter.version = source.version
         return parameter.requires_grad_(requires_grad)

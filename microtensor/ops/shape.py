@@ -122,9 +122,8 @@ def cat_samples(rng):
 @op("getitem", label="index", view=True)
 def getitem(x, *, index):
     """y = x[index]; as NumPy indexes          gradient: put_add(g, index); repeated places add up"""
-    if is_basic(index):
-        return x[_basic(index)]
-    return np.asarray(x[index], order="C")  # NumPy lays the picked axes outermost: view(-1) would fail
+    y = _at("getitem", x, index)
+    return y if is_basic(index) else np.asarray(y, order="C")  # NumPy lays the picked axes outermost
 
 
 @getitem.vjp
@@ -183,12 +182,26 @@ def assign(y: Any, index: Any, value: Any, who: str = "setitem") -> None:
         shape = shape[1:]
     try:
         y[_basic(index) if is_basic(index) else index] = value.reshape(shape)
+    except (ValueError, IndexError, TypeError):
+        fits = f"does not fit into {_at(who, y, index).shape}, {_written(index)} of shape {y.shape}"
+        raise ValueError(f"{who}: value {value.shape} {fits}; give one number, or that shape") from None
+
+
+INDICES = (
+    "give each axis one index at most: an integer within, a slice of integers, a mask or arrays that fit"
+)
+
+
+def _at(who: str, x: Any, index: Any) -> Any:
+    """x[index] as NumPy has it, or what is wrong with the index and the rule."""
+    try:
+        return x[_basic(index) if is_basic(index) else index]
     except (ValueError, IndexError, TypeError) as error:
-        unfit = any(words in str(error) for words in ("could not broadcast input", "indexing result"))
-        fits = str(error).rpartition("shape ")[2].replace(",", ", ").replace(" )", ")")  # NumPy's (1,3)
-        said, place = ("does not fit", fits) if unfit else (error, y.shape)
-        fault = f"{who}: {said} (value {value.shape} into {place}); check the shapes and the index"
-        raise type(error)(fault) from (None if unfit else error)
+        raise type(error)(f"{who}: {_written(index)} of shape {x.shape}: {error}; {INDICES}") from None
+
+
+def _written(index: Any) -> str:
+    return f"x[{' '.join(repr(index).replace('Ellipsis', '...').split()):.60}]"
 
 
 def _basic(index: Any) -> tuple[Any, ...]:
@@ -228,10 +241,5 @@ def put_add_samples(rng):
 
 @setitem.samples
 def setitem_samples(rng):
-    for index, value in [
-        (1, (3, 4)),
-        ((slice(None), -1), (4,)),
-        ((Ellipsis, 0), ()),
-        (np.array([1, 0]), (3, 4)),
-    ]:
+    for index, value in [(1, (3, 4)), (np.s_[:, -1], (4,)), (np.s_[..., 0], ()), (np.array([1, 0]), (3, 4))]:
         yield (rng.normal(size=(2, 3, 4)), rng.normal(size=value)), {"index": index}

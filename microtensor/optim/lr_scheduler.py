@@ -172,7 +172,8 @@ class LambdaLR(LRScheduler):
         groups = len(optimizer.param_groups)
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
         if [callable(f) for f in self.lr_lambdas] != [True] * groups:
-            raise ValueError(f"LambdaLR: {lr_lambda!r:.60} for {groups} groups; give one function for each")
+            given = ", ".join(getattr(f, "__name__", repr(f)) for f in self.lr_lambdas) or "none"
+            raise ValueError(f"LambdaLR: {given} for {groups} groups; give one function for each")
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
