@@ -122,8 +122,9 @@ def cat_samples(rng):
 @op("getitem", label="index", view=True)
 def getitem(x, *, index):
     """y = x[index]; as NumPy indexes          gradient: put_add(g, index); repeated places add up"""
-    y = _at("getitem", x, index)
-    return y if is_basic(index) else np.asarray(y, order="C")  # NumPy lays the picked axes outermost
+    basic = is_basic(index)
+    y = _at("getitem", x, index, basic)
+    return y if basic else np.asarray(y, order="C")  # NumPy lays the picked axes outermost: no view(-1)
 
 
 @getitem.vjp
@@ -180,22 +181,21 @@ def assign(y: Any, index: Any, value: Any, who: str = "setitem") -> None:
     shape = value.shape
     while shape[:1] == (1,):  # more axes than fit are fine if they have length 1
         shape = shape[1:]
+    basic = is_basic(index)
     try:
-        y[_basic(index) if is_basic(index) else index] = value.reshape(shape)
+        y[_basic(index) if basic else index] = value.reshape(shape)
     except (ValueError, IndexError, TypeError):
-        fits = f"does not fit into {_at(who, y, index).shape}, {_written(index)} of shape {y.shape}"
+        fits = f"does not fit into {_at(who, y, index, basic).shape}, {_written(index)} of shape {y.shape}"
         raise ValueError(f"{who}: value {value.shape} {fits}; give one number, or that shape") from None
 
 
-INDICES = (
-    "give each axis one index at most: an integer within, a slice of integers, a mask or arrays that fit"
-)
+INDICES = "give each axis one index at most: an integer within, a slice of integers, a mask, or one array"
 
 
-def _at(who: str, x: Any, index: Any) -> Any:
+def _at(who: str, x: Any, index: Any, basic: bool) -> Any:
     """x[index] as NumPy has it, or what is wrong with the index and the rule."""
     try:
-        return x[_basic(index) if is_basic(index) else index]
+        return x[_basic(index) if basic else index]
     except (ValueError, IndexError, TypeError) as error:
         raise type(error)(f"{who}: {_written(index)} of shape {x.shape}: {error}; {INDICES}") from None
 
