@@ -33,8 +33,8 @@ def flop(op: Op, shape: Shape, inputs: Sequence[Shape]) -> int:
 
 
 def readable(count: int, unit: str = "FLOP") -> str:
-    """2100 → 2.1 kFLOP."""
-    for prefix, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {prefix}{unit}"
-    return f"{count} {unit}"
+    """2100 → 2.1 kFLOP: three digits of the decimal number, a half upwards."""
+    least = 10 ** max(0, len(str(count)) - 3)  # whole numbers: 3.385 has no exact binary fraction
+    count = (count + least // 2) // least * least
+    thousands = min((len(str(count)) - 1) // 3, 5)
+    return f"{count / 1000**thousands:g} {('', 'k', 'M', 'G', 'T', 'P')[thousands]}{unit}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import inspect
 import weakref
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import microtensor as mt
-from microtensor import nn
+from microtensor import cost, nn
 
 
 def leaf(values, **options):
@@ -109,6 +110,19 @@ def test_operations_are_counted_by_shapes():
         ("sum", 8),
     ]
     assert table.flop == 48 + 40 + 8
+
+
+def test_bytes_and_operations_are_written_with_three_digits_of_the_decimal_number_a_half_upwards():
+    """3385 B were 3.38 kB, 2745 B 2.75 kB, as their binary fractions lie; 999,999 B were 1e+03 kB."""
+    rounding = decimal.Context(prec=3, rounding=decimal.ROUND_HALF_UP)
+    powers = [10**k + d for k in range(19) for d in (-1, 0, 4, 5, 6)]
+    for count in [*range(10_000), *range(1_005, 1_000_000, 1_010), *range(10_500, 999_999, 1_000), *powers]:
+        number, unit = cost.readable(count, "B").split(" ")
+        scale = 1000 ** ["B", "kB", "MB", "GB", "TB", "PB"].index(unit)
+        exact = int(rounding.create_decimal(count))
+        assert int(decimal.Decimal(number) * scale) == exact, (count, number, unit)
+        assert "e" not in number
+        assert float(number) < 1000 or unit == "PB"
 
 
 def test_norms_of_gradients_come_from_a_walk_that_touches_nothing():
