@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -107,7 +108,7 @@ def problems(graph: Item, page: str = "") -> list[str]:
     checks = (_nodes, _clusters, _edges, _tips, _labels, _flow, _lanes, _spine, _hygiene, _drawn)
     found = [fault for check in checks for fault in check(layout)]
     if page and (size := smallest_text(graph, page)) < SMALLEST:
-        found.append(f"text of {size:.1f} pt on {page}")
+        found.append(f"text of {math.floor(100 * size) / 100:.2f} pt on {page}, below {SMALLEST}")
     return found
 
 

@@ -8,6 +8,7 @@ The tests take a few of them: `cases(step=…)`.
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -77,18 +78,17 @@ def drawing(
 
 
 def page(case: dict[str, Any]) -> str:
-    """The page on which its text is read: those that the docstring of microtensor.viz names."""
+    """The page on which its text is read."""
     found, larger = usual_page(case), {"slide": "a3", "a4": "a3", "a3": "a2"}
     return larger.get(found, found) if case.get("shapes") in ("numeric", "both") else found
 
 
 def usual_page(case: dict[str, Any]) -> str:
-    """Its page where shapes are symbols, or nothing."""
-    level, grads = case["level"], case["grads"]
-    if case["direction"] == "LR" and level in ("equations", "ops"):
-        return "slide" if not grads else "a3" if level == "equations" else "a2"
-    larger = grads and case["names"] == "code" and level in ("equations", "tape")
-    return {"equations": "a4"}.get(level, "a3") if not larger else {"equations": "a3"}.get(level, "a2")
+    """Its page where shapes are symbols, or nothing: what the gallery's table says."""
+    table = (ROOT / "examples" / "gallery" / "README.md").read_text(encoding="utf-8")
+    row = rf"^\| {case['level']}\b[^|]*\b(?:{case['direction']}|any)\b[^|]* \| (.*) \|$"
+    (pages,) = re.findall(row, table, re.MULTILINE)
+    return pages.lower().split(" | ")[case["grads"] + (case["grads"] and case["names"] == "code")]
 
 
 def faults(case: dict[str, Any]) -> list[str]:

@@ -122,6 +122,17 @@ def test_the_last_lines_parameters_end_at_no_corner_and_apart(level: str, direct
         assert min(np.diff(places)) > 8, case
 
 
+@pytest.mark.parametrize("size", [6.4, 6.46, 6.4996])
+def test_a_text_that_is_too_small_is_told_by_a_number_that_is(size: float) -> None:
+    """6.46 pt were called 6.5, which is what is asked for."""
+    wide = 72 * 10.2 * 9 / size  # A4, turned: what fits the page shrinks 9 pt to that size
+    drawn = [{"op": "F", "size": 9}, {"op": "T", "text": "x", "pt": [0, 0], "width": 5, "align": "l"}]
+    (fault,) = problems({"bb": f"0,0,{wide},72", "objects": [], "_subgraph_cnt": 0, "_ldraw_": drawn}, "a4")
+    told, least = (float(number) for number in re.findall(r"\d+\.\d+", fault))
+    assert told < least
+    assert size - 0.01 < told <= size
+
+
 @pytest.mark.parametrize("heads", [1, 2, 4])
 def test_the_fullest_legend_leaves_heads_readable_on_their_page(heads: int) -> None:
     """Its lines are as long as the heads are wide: one line more made the page too high."""

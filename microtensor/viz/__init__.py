@@ -5,8 +5,9 @@ fold, flow (gradients), repeat, names, findings, paint with frames, cells and co
 (→ text), render (→ bytes), svg. Graphviz is imported when something is rendered.
 
 Text stays above 6.5 pt on A4 (equations), A3 (ops, tape, up to four heads), a slide (LR of equations, ops).
-Gradients take the next size of paper where names are those of the code, and in LR (of ops: A2); so do shapes
-in numbers. A whole encoder layer takes A3, a decoder layer A2; at depth=1 both are read on A4.
+With gradients, LR of equations takes A3, and of ops A2; where names are those of the code, too, any other of
+equations takes A3, and the tape A2. Shapes in numbers take the next size. A whole encoder layer takes A3, a
+decoder layer A2; at depth=1 both are read on A4.
 """
 
 from microtensor.viz.drawing import Drawing, draw, to_dot
