@@ -33,7 +33,7 @@ class GPTConfig:
     GPT-2 has it, or "none", the exact one. eps: LayerNorm's. init_std: the standard deviation of new weights;
     GPT-2's suits its widths of 768 and more, a width of 128 learns far faster from 0.02 · √(768/128) ≈ 0.05.
 
-    Raises: ValueError for a count, a probability or an id that cannot be meant, by the rules of sizes.py.
+    Raises: ValueError and TypeError for what cannot be meant, by the rules of sizes.py.
     Source: nanoGPT's GPTConfig. Differs: gelu and eps are not fixed, for checkpoints that have others, nor is
     init_std.
     """
@@ -59,10 +59,6 @@ class CausalSelfAttention(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         C = config.n_embd
-        if config.n_head < 1 or C % config.n_head:
-            raise ValueError(
-                f"GPT: n_embd {C} is not divisible by n_head {config.n_head}; choose one of its divisors"
-            )
         self.n_head, self.dropout = config.n_head, config.dropout
         self.c_attn = nn.Linear(C, 3 * C, bias=config.bias)
         self.c_proj = nn.Linear(C, C, bias=config.bias)

@@ -35,7 +35,7 @@ class TextEncoderConfig:
     max_len: how many positions there are. max_seq_length: after how many tokens `embed` cuts a text, with
     None max_len. pooling: how the vectors of a text's tokens become one: "mean", "max", or "cls", the first.
 
-    Raises: ValueError for a count, a probability or an id that cannot be meant, by the rules of sizes.py.
+    Raises: ValueError and TypeError for what cannot be meant, by the rules of sizes.py.
     Source: Devlin et al. 2019, §3; Hugging Face's BertConfig.
     """
 
@@ -85,8 +85,6 @@ class TextEncoder(nn.Module):
     def __init__(self, config: TextEncoderConfig, tokenizer: Any = None) -> None:
         super().__init__()
         self.config = c = config
-        if c.pooling not in POOLINGS:
-            raise ValueError(f"TextEncoder: pooling is {c.pooling!r}; choose among {sorted(POOLINGS)}")
         self.tokenizer = None if tokenizer is None else _prepared(tokenizer, c)
         self.token_embedding = nn.Embedding(c.vocab_size, c.d_model)
         self.position_embedding = nn.Embedding(c.max_len, c.d_model)

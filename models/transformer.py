@@ -35,8 +35,6 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu", dropout: float = 0.0) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"FeedForward: activation is {activation!r}; choose among {sorted(ACTIVATIONS)}")
         self.activation, self.dropout = activation, dropout
         self.linear1 = nn.Linear(d_model, d_ff)
         self.linear2 = nn.Linear(d_ff, d_model)
@@ -62,10 +60,6 @@ class SubLayer(nn.Module):
 
     def __init__(self, d_model: int, dropout: float, norm: str, eps: float = 1e-5) -> None:
         super().__init__()
-        if norm not in ("post", "pre"):
-            raise ValueError(
-                f'EncoderLayer, DecoderLayer: norm is {norm!r}; choose "post" (the paper) or "pre"'
-            )
         self.pre, self.dropout = norm == "pre", dropout
         self.norm = nn.LayerNorm(d_model, eps)
 
@@ -243,7 +237,7 @@ class TransformerConfig:
     shared_vocabulary: the source embedding is the target's too, as in the paper with its one BPE vocabulary
     for both languages; it needs equal vocabulary sizes. Two alphabets, two embeddings: False.
 
-    Raises: ValueError for a count, a probability or an id that cannot be meant, by the rules of sizes.py.
+    Raises: ValueError and TypeError for what cannot be meant, by the rules of sizes.py.
     Source: the paper, Table 3, §3.1–3.5 and §5.4.
     """
 
@@ -293,10 +287,6 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = c = config
-        if c.shared_vocabulary and c.src_vocab_size != c.tgt_vocab_size:
-            raise ValueError(f"Transformer: shared_vocabulary with {c.src_vocab_size} source and "
-                             f"{c.tgt_vocab_size} target tokens; make the sizes equal, or "
-                             f"shared_vocabulary=False")  # fmt: skip
         self.tgt_embedding = nn.Embedding(c.tgt_vocab_size, c.d_model)
         self.src_embedding = nn.Embedding(c.src_vocab_size, c.d_model)
         if c.shared_vocabulary:

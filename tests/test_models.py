@@ -1,8 +1,10 @@
 """The Transformer: masks, wiring, faithfulness to the paper, gradients, decoding, PyTorch parity."""
 
+import dataclasses
 import inspect
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +30,9 @@ from models import (
     greedy_decode,
     padding_mask,
     scaled_dot_product_attention,
+    sizes,
+    text_encoder,
+    transformer,
 )
 
 SMALL = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "d_ff": 16, "max_len": 16}
@@ -167,7 +172,7 @@ def test_one_vocabulary_ties_all_three_matrices():
     model = Transformer(TransformerConfig(9, 9, shared_vocabulary=True, **SMALL))
     assert model.src_embedding.weight is model.tgt_embedding.weight is model.output.weight
     with pytest.raises(ValueError, match="make the sizes equal"):
-        Transformer(TransformerConfig(9, 8, shared_vocabulary=True, **SMALL))
+        TransformerConfig(9, 8, shared_vocabulary=True, **SMALL)
 
 
 def test_the_defaults_are_the_papers_base_model():
@@ -384,8 +389,10 @@ def test_learned_positions_are_parameters_that_tell_the_order():
     assert mt.equal(copy(src, tgt), model.eval()(src, tgt))
     with pytest.raises(ValueError, match="7 positions, but max_len is 6"):
         model(mt.full((1, 7), 3), tgt)
-    with pytest.raises(ValueError, match="kind is 'rotary'; choose 'sinusoidal' or 'learned'"):
+    with pytest.raises(ValueError, match="TransformerConfig: positions is 'rotary'; choose among 'sin"):
         small_model(positions="rotary")
+    with pytest.raises(ValueError, match="kind is 'rotary'; choose 'sinusoidal' or 'learned'"):
+        models.PositionalEncoding(4, kind="rotary")
 
 
 def test_positional_encoding_is_added_and_not_saved():
@@ -480,3 +487,44 @@ def test_layers_agree_with_pytorch_in_outputs_and_all_gradients(kind, masks, act
         np.testing.assert_allclose(mine.grad.array, other.grad.numpy(), **close)
     for name, parameter in theirs.named_parameters():
         np.testing.assert_allclose(gradient_of[name](), parameter.grad.numpy(), **close, err_msg=name)
+
+
+MADE_OF: dict[Any, Any] = {
+    models.GPTConfig: (),
+    models.TransformerConfig: (9, 9),
+    models.TextEncoderConfig: (),
+}
+FIELDS = [(kind, field) for kind in MADE_OF for field in dataclasses.fields(kind)]
+
+
+@pytest.mark.parametrize(("kind", "field"), FIELDS, ids=lambda v: getattr(v, "name", None))
+def test_every_field_of_a_configuration_is_checked_when_it_is_made(kind, field):
+    sizes_first = dict(zip([f.name for f in dataclasses.fields(kind)], MADE_OF[kind], strict=False))
+    for wrong in (
+        "no",
+        [1],
+        object(),
+        -1,
+        math.nan,
+        np.ones(2),
+        "True",
+        *([None] * (field.default is not None)),
+    ):
+        with pytest.raises(
+            (TypeError, ValueError), match=rf"^{kind.__name__}: {field.name} is .*; (make|give|it is|choose) "
+        ):
+            kind(**{**sizes_first, field.name: wrong})
+
+
+@pytest.mark.parametrize("kind", MADE_OF)
+def test_a_width_that_its_heads_do_not_divide_is_refused_when_it_is_said(kind):
+    heads, width = ("n_head", "n_embd") if kind is models.GPTConfig else ("n_heads", "d_model")
+    with pytest.raises(
+        ValueError, match=rf"^{kind.__name__}: {width} 10 is not divisible by {heads} 4; choose"
+    ):
+        kind(*MADE_OF[kind], **{width: 10, heads: 4})
+
+
+def test_the_words_of_configurations_are_those_that_models_know():
+    assert {*sizes.WORDS["activation"]} == {*transformer.ACTIVATIONS}
+    assert {*sizes.WORDS["pooling"]} == {*text_encoder.POOLINGS}
