@@ -34,8 +34,7 @@ def hold(room: str, *own: str, early: bool = True) -> None:
     names = vars(sys.modules[room])
     values = {name: names.get(name) for name in names["__all__"] if name not in own}
     names |= {name: _held(value, name, early) for name, value in values.items() if inspect.isfunction(value)}
-    kinds = {kind for value in values.values() if isinstance(value, type) for kind in value.__mro__}
-    for kind in [k for k in kinds if k.__module__.startswith(room)]:
+    for kind in {k for v in values.values() if isinstance(v, type) for k in v.mro() if room in k.__module__}:
         makes = not hasattr(kind, "__dataclass_fields__") and "__init__"  # more is to be said of a file's
         for name, method in [*vars(kind).items()]:
             if inspect.isfunction(method) and (name == makes or name[0] != "_") and name not in own:
@@ -81,6 +80,7 @@ def _kinds(function: Callable[..., Any], name: str) -> list[Any]:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    if isinstance(value, Tensor | str) and kind in (float, Iterable, Sequence):  # a text is nowhere a list
-        return isinstance(value, Tensor) and (kind is not float or value.ndim == 0)
+    if isinstance(value, Tensor | str | int) and kind in (float, Iterable, Sequence):  # a text is no list
+        held = isinstance(value, int) and kind is float and not abs(value) >> 1023  # by a float
+        return held or (isinstance(value, Tensor) and (kind is not float or value.ndim == 0))
     return kind is Any or not isinstance(kind, type) or isinstance(value, LIKE.get(kind, kind))

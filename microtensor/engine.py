@@ -250,7 +250,7 @@ class Op:
 
     def _tell(self, error: Exception, text: str, arrays: Sequence[Any]) -> Exception:
         """In the house's form, which the text has not."""
-        given = ", ".join(f"{a.dtype}{a.shape}" if hasattr(a, "shape") else repr(a) for a in arrays)
+        given = ", ".join(f"{a.dtype}{a.shape}" if hasattr(a, "shape") else f"{a!r:.60}" for a in arrays)
         if self.broadcasts and isinstance(error, ValueError):
             try:
                 broadcast(self.name, *map(np.shape, arrays))

@@ -1056,6 +1056,20 @@ def test_functions_are_named_in_full_where_they_are_too_few_or_none():
             mt.optim.lr_scheduler.LambdaLR(GIVEN["optimizer"](), given)
 
 
+HINTS = {name: getattr(nn.init, name).__annotations__ for name in nn.init.__all__}
+FLOATS = [(name, a) for name in HINTS for a, kind in HINTS[name].items() if "float" in kind and a != "return"]
+
+
+@pytest.mark.parametrize(("name", "argument"), FLOATS)
+@pytest.mark.parametrize("huge", [2**2000, -(2**1024)])
+def test_an_integer_that_no_float_holds_is_refused_by_the_name_of_its_argument(name, argument, huge):
+    first = {"nonlinearity": "leaky_relu"} if name == "calculate_gain" else {"tensor": mt.ones(3, 3)}
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: .*{str(huge)[:50]}") as caught:
+        getattr(nn.init, name)(**first, **{argument: huge})
+    assert FORM.fullmatch(str(caught.value))
+    assert len(str(caught.value)) < 160
+
+
 @pytest.mark.parametrize("wrong", ["a", None, [1, [2]], {}])
 def test_a_parameter_of_no_numbers_is_told_by_its_name(wrong):
     with pytest.raises(TypeError, match=r"^Parameter: .*; "):

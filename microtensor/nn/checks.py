@@ -72,7 +72,7 @@ def check_number(who: str, name: str, value: Any, most: float | None = None, cur
     try:
         number = float("a number" if isinstance(value, str) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise TypeError(f"{who}: {name} is {value!r}; give a number") from None
+        raise TypeError(f"{who}: {name} is {value!r:.60}; give a number") from None
     if most is not None and not 0.0 <= number <= most:
         raise ValueError(f"{who}: {name} is {value}; {cure}")
     return number
