@@ -255,6 +255,15 @@ def test_no_text_touches_the_corner_of_its_box(direction: str) -> None:
     assert in_corners(viz.beam_tree(TREE, NAMES, direction=direction).json) == []
 
 
+@pytest.mark.parametrize("K", [1, 2, 3])
+def test_the_legend_says_how_many_ways_to_go_on_each_text_shows(K: int) -> None:
+    """A text with two boxes behind it looked as if it could go on by no other token."""
+    tree: list[BeamNode] = []
+    beam_search(GPT(GPTConfig(8, V, 1, 2, 8)), mt.tensor([[1, 2, 3]]), K, max_len=4, tree=tree)
+    legend = viz.beam_tree(tree).dot.split("node [")[0]
+    assert f"of each text that goes on: its {K} likeliest next tokens only" in legend
+
+
 def test_the_legend_says_what_a_score_is() -> None:
     assert "score: Σ / length penalty" in viz.beam_tree(TREE, NAMES).dot
 

@@ -128,19 +128,14 @@ def fold(graph: Graph, *, by_line: bool, hidden: Mapping[Node, Span] | None = No
 
 def _edges(graph: Graph, of: dict[Node, Group]) -> list[Edge]:
     """One edge per argument slot of a single op; all uses of a tensor inside one fold are one edge."""
-    edges: list[Edge] = []
-    inside: dict[tuple[Node, Group], Edge] = {}
+    edges: dict[object, Edge] = {}
     for node in graph.nodes:
         head = of[node]
         for slot, source in node.arguments:
-            if not isinstance(source, Node) or of[source] is head:
-                continue
-            if head.span is not None and (source, head) in inside:
-                inside[source, head].slots.append((node, slot))
-                continue
-            edges.append(Edge(source, of[source], head, [(node, slot)]))
-            inside[source, head] = edges[-1]
-    return edges
+            if isinstance(source, Node) and of[source] is not head:
+                use = (source, head) if head.span is not None else (node, slot)
+                edges.setdefault(use, Edge(source, of[source], head, [])).slots.append((node, slot))
+    return list(edges.values())
 
 
 def _sorted(groups: list[Group], edges: list[Edge]) -> list[Group]:

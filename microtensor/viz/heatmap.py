@@ -136,14 +136,12 @@ def _layer(A: Any, number: int) -> npt.NDArray[Any]:
     array = np.asarray(A.detach().numpy() if hasattr(A, "detach") else A)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"attention: layer {number} has weights of dtype {array.dtype}; give real numbers")
-    if array.ndim == 4 and len(array) == 1:
-        array = array[0]
-    if array.ndim == 4:
+    if array.ndim == 4 and len(array) != 1:
         raise ValueError(
             f"attention: layer {number} has shape {array.shape}, a batch of {len(array)}; choose a row, such "
             f"as [A[:1] for A in weights]"
         )
-    if array.ndim not in (2, 3) or not array.size:
+    if array.ndim not in (2, 3, 4) or not array.size:
         raise ValueError(f"attention: layer {number} has shape {array.shape}; "
                          f"give (T, S), (H, T, S) or (1, H, T, S)")  # fmt: skip
     low, high = float(array.min()), float(array.max())

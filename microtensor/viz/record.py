@@ -73,17 +73,13 @@ class Recorder:
 
     def __init__(self, *, opens: bool = True) -> None:
         self.opens = opens  # fused ops, or does it want what training records?
-        self.tags: dict[int, Tag] = {}
+        self.tags: dict[int, Tag] = {}  # by the id of an entry or leaf tensor
         self.spans: list[Span] = []
         self.numbered: list[Span] = []  # frames with an index that are open, innermost last
         self.same: list[tuple[Axis, Axis]] = []  # of tensors that were tagged twice
         self.paths: list[str] = []  # the modules whose forward is running, outermost first
         self.parameters: dict[int, str] = {}  # id of a parameter → its path in the module drawn
         self.inputs: dict[int, tuple[str, Any]] = {}  # id of an input of the module → (argument's name, it)
-
-    def tag_of(self, node: Any) -> Tag | None:
-        """The tag of an entry or leaf tensor."""
-        return self.tags.get(id(node))
 
     def add(self, tag: Tag) -> None:
         """Keep a tag. A tensor's first symbol stays (the outer layer's); names of its axes mean the same."""
@@ -195,7 +191,7 @@ def tag(
             f"name each axis once"
         )
     path = recorder.paths[-1] if recorder.paths else ""
-    known = recorder.tag_of(of) if of is not None else None
+    known = recorder.tags.get(id(of))
     called = recorder.symbol(symbol) if of is None else known.symbol if known is not None else symbol
     names[-2:] = names[-2:][:: -1 if transposed else 1]  # as they are stored
     own = tuple(Axis(path, name, size) for name, size in zip(names, shown.shape, strict=False))

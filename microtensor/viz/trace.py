@@ -186,7 +186,7 @@ class _Tracer:
             return value
         node = self.by_id.get(id(value))
         if node is None:
-            tag = self.recorder.tag_of(value)
+            tag = self.recorder.tags.get(id(value))
             of = value if tag is None or tag.of is None else tag.of
             node = None if of is value else self.views.get(str(of.array.__array_interface__))
             # two constants made of one tensor, or of equal views of it, are one
@@ -195,7 +195,7 @@ class _Tracer:
 
     def _leaf(self, value: Any, kept: Any) -> Node:
         tensor = value if isinstance(value, engine.Tensor) else None
-        tag = self.recorder.tag_of(value)
+        tag = self.recorder.tags.get(id(value))
         shown = tag.of if tag is not None and tag.of is not None else tensor if tensor is not None else kept
         shape = None if shown is None else tuple(shown.shape)
         while tag is not None and tag.of is not None and shape and shape[2:] and shape[0] == 1:
@@ -209,13 +209,13 @@ class _Tracer:
         if id(tensor) in self.recorder.parameters or isinstance(tensor, Parameter):
             return "param"
         given = _memory(shown) in self.input_memory or id(tensor) in self.given
-        tag = self.recorder.tag_of(tensor)
+        tag = self.recorder.tags.get(id(tensor))
         named = given or (tag is not None and tag.of is None)
         return "input" if tensor.requires_grad or (named and shown.dtype.kind != "b") else "const"
 
     def _add(self, value: Any, node: Node) -> Node:
         """Attach what is known of the tensor by name, and number the node."""
-        tag = self.recorder.tag_of(value)
+        tag = self.recorder.tags.get(id(value))
         shown = value if tag is None or tag.of is None else tag.of
         node.given, node.code = self.given.get(id(value)), self.recorder.parameters.get(id(value))
         if isinstance(shown, engine.Tensor) and node.op is None:

@@ -5,6 +5,7 @@ It draws plain nodes with a parent, a token and its log-probability; who searche
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["beam_tree"]
 LEGEND = (
     "first number: log p of the token; Σ: log P of the text so far; score: Σ / length penalty; "
     "bold, blue: found; solid: kept; dashed: not kept"
+    r"\lof each text that goes on: its {most} likeliest next tokens only\l"
 )
 
 
@@ -29,7 +31,10 @@ def beam_tree(
     theme: str = "auto",
     max_nodes: int = 500,
 ) -> Drawing:
-    """Draw what a beam search looked at: each way to go on, those that it kept, and the texts that it found.
+    """Draw what a beam search looked at: ways to go on, those that it kept, and the texts that it found.
+
+    Of each text that goes on these are its beam_size likeliest next tokens only: the beam has no place for
+    another one. The legend says how many they are.
 
     nodes: such as `models.beam_search` notes them in `tree=`. Each has `row` (of the batch), `parent` (its
     index among the nodes, −1 at the start), `token`, `log_p` (of the token), `log_prob` and `score` (of the
@@ -75,6 +80,7 @@ class _Tree:
 
     def __init__(self, nodes: Sequence[Any], mine: list[int], called: Callable[[int], str]) -> None:
         self.nodes, self.mine, self.called = nodes, mine, called
+        self.legend = LEGEND.format(most=max(Counter(nodes[i].parent for i in mine).values()))
         self.ends = sorted((i for i in mine if nodes[i].rank), key=lambda i: nodes[i].rank)
         self.winners = {i for end in self.ends for i in self._path(end)}  # and all that they went through
 
@@ -107,7 +113,7 @@ class _Tree:
         yield 'digraph "beam search" {'
         yield (
             f"  graph [rankdir={direction}, ranksep=0.35, nodesep=0.10, ordering=out, pad=0.12, "
-            f'bgcolor="{theme.paper}", labelloc=b, labeljust=l, label="{LEGEND}", {small}];'
+            f'bgcolor="{theme.paper}", labelloc=b, labeljust=l, label="{self.legend}", {small}];'
         )
         yield (
             f'  node [shape=box, style="rounded,filled", fontname="{style.FONT}", fontsize={style.BIG}, '
