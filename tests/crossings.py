@@ -73,6 +73,12 @@ def starts(graph: Any, tail: str) -> list[tuple[float, ...]]:
     )
 
 
+def ends(graph: Any, head: str) -> list[tuple[float, ...]]:
+    """Where the tips of what a box is computed from end."""
+    into = (e for e in _arrows(graph) if "fwd" in e["class"] and graph["objects"][e["head"]]["id"] == head)
+    return [tuple(_tip(edge)[1]) for edge in into]
+
+
 def _along(points: Any, others: Any) -> float:
     """How far the points run beside the others, whose strokes would touch them."""
     beside = np.hypot(*(points[1:, None] - others).T).min(0) < 2.0

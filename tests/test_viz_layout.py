@@ -14,6 +14,7 @@ from check_layout import problems
 from crossings import (
     beside_labels,
     box_of,
+    ends,
     on_frames,
     shafts,
     starts,
@@ -111,15 +112,21 @@ def test_layout_holds_for_lines_that_are_kept_alive_one_by_one() -> None:
         assert problems(drawing(level="tape", need_weights=True, direction=direction).json) == []
 
 
-@pytest.mark.parametrize(("level", "direction"), [("heads", "TB"), ("tape", "TB"), ("tape", "BT")])
+@pytest.mark.parametrize(("level", "direction"), [v for v in VIEWS if v[1] != "LR" and v[0] != "ops"])
 def test_the_last_lines_parameters_end_at_no_corner_and_apart(level: str, direction: str) -> None:
     for case in cases(level, direction, step=29):
         layout = drawing(**case).json
         assert [found for found in tips_at_corners(layout, "param") if "linO" in found] == [], case
-        ends = [e["pos"] for e in layout["edges"] if e.get("class", "").startswith("fwd")
-                and layout["objects"][e["head"]]["name"] == "linO"]  # fmt: skip
-        places = sorted(float(re.search(r"e,([\d.]+)", end)[1]) for end in ends)
-        assert min(np.diff(places)) > 8, case
+        places = ends(layout, "node-linO")
+        assert min(itertools.starmap(math.dist, itertools.combinations(places, 2))) > 9, case
+
+
+@pytest.mark.parametrize("level", ["equations", "heads", "tape"])
+def test_boxes_with_ports_are_as_high_as_others(level: str) -> None:
+    for shapes, bias in itertools.product(("symbolic", None), (False, True)):
+        layout = drawing(level=level, shapes=shapes, bias=bias).json
+        heights = [72 * float(o["height"]) for o in layout["objects"] if re.match("softmax|linO", o["name"])]
+        assert np.ptp(heights) < 1, (shapes, bias)
 
 
 @pytest.mark.parametrize("size", [6.4, 6.46, 6.4996])

@@ -60,7 +60,7 @@ class _Writer:
             ranksep = 0.20
         row = (picture.level, self.direction) == ("heads", "TB")
         if self.heads > 1:  # the arrows of a parameter's box must part
-            ranksep = 0.34 if row and self.heads == 2 else 0.42 - 0.04 * any(b.grids for b in picture.order)
+            ranksep = 0.34 if row and self.heads == 2 else 0.42 - 0.06 * any(b.grids for b in picture.order)
         # a second look for crossings would forget the order of lanes in their frames
         order = "" if row or picture.level == "ops" else ", remincross=false"
         label = f", labelloc=b, labeljust=l, label=<{self._legend()}>" if self.legend else ""
@@ -125,9 +125,11 @@ class _Writer:
             rows = [_table(told, 0 if left or box.cells else 1, 1)]
         if not (fan := self.layout.fans.get(box, [])):
             return rows[0]
-        ports = "".join(f'<TD PORT="o{i}" WIDTH="{30 if fan[0] else 8}"></TD>' for i in range(len(fan)))
-        both = f'<TR><TD COLSPAN="{len(fan)}" HEIGHT="21">{rows[0]}</TD></TR>', f"<TR>{ports}</TR>"
-        return _table("".join(both[:: 1 if bool(fan[0]) == (self.direction == "TB") else -1]))
+        ports = [f'<TD PORT="o{i}" WIDTH="{30 if fan[0] else 8}" HEIGHT="2"></TD>' for i in range(len(fan))]
+        across = f'COLSPAN="{len(fan)}"'
+        parts = f'<TD {across} HEIGHT="3"></TD>', f"<TD {across}>{rows[0]}</TD>", "".join(ports)
+        turn = 1 if bool(fan[0]) == (self.direction == "TB") else -1
+        return _table("".join(f"<TR>{part}</TR>" for part in parts[::turn]))
 
     def _gradient(self, html: str, *, bold: bool) -> str:
         text = f"<B>{html}</B>" if bold else html
@@ -238,7 +240,8 @@ class _Writer:
         label = self._arrow_label(arrow)
         parts += [f"label=<{label}>"] * bool(label) + [f"tooltip={symbols.quote(arrow.tooltip)}"]
         head = arrow.head.name + self._end(arrow)
-        if (tail.lane, arrow.head.lane) == ("V", "O") and tail.cluster is not arrow.head.cluster:
+        values = (tail.lane, arrow.head.lane) == ("V", "O") and tail.cluster is not arrow.head.cluster
+        if values or arrow in self.layout.beside:
             head += ":s" if self.direction == "LR" else ":e"  # straight through the frame's side
         beside = self.direction != "LR" and (tail.lane, arrow.head.lane) == ("Q", "S")
         head += ":w" if beside and (arrow.label or arrow.head.grids) else ""  # or it ends at a round corner

@@ -56,9 +56,8 @@ class Frames:
             return None
         cluster = self.of_module(group)
         for span in group.members[0].spans if group.span is None or group.span.kind == "fold" else ():
-            framed = (
-                span.kind == "frame" and span in group.home.spans and (span.index or self.level != "heads")
-            )
+            of_heads = span.index or self.level != "heads"
+            framed = span.kind == "frame" and span in group.home.spans and of_heads
             if framed or (span.kind == "module" and self.level == "ops" and span.path):
                 cluster = self._open(span, cluster)
         return cluster

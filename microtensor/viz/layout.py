@@ -35,6 +35,7 @@ class Layout:
     extra: dict[Arrow, list[str]] = field(default_factory=dict)  # other attributes of arrows
     # arrows that leave or enter a box by a port each; where None stands, none does
     fans: dict[Box, list[Arrow | None]] = field(default_factory=dict)
+    beside: set[Arrow] = field(default_factory=set)  # arrows that enter a box in the middle of its right side
 
     def row(self, names: list[str], beside: Box | None = None) -> None:
         """Boxes side by side in that order, said in the cluster of the box that they stand beside."""
@@ -117,12 +118,14 @@ def plan(picture: Picture, variant: Variant) -> Layout:
             _columns(layout, block, sources, suffix)
     if picture.level == "heads":
         _vary(layout, picture, variant)
-    if picture.level in ("heads", "tape") and not variant.sideways:
+    if picture.level != "ops" and not variant.sideways:
         # at the border itself they would end at a round corner, or one on the other
         sums = grouped((a.tail, a) for a in picture.arrows if a.kind == "bwd" and a.head.lane in [*"QKV"])
         layout.fans |= {box: [*parts] for box, parts in sums.items() if len(parts) > 1}
         ends = grouped((a.head, a) for a in picture.arrows if a.tail.kind == "param" and a.head.lane == "O")
-        layout.fans |= {box: [*[None] * 7, *parts, *[None] * 4][:11] for box, parts in ends.items()}
+        # the last one enters from the side, where that of a tape has its line to what it keeps
+        layout.beside = {parts.pop() for parts in ends.values() if picture.level != "tape"}
+        layout.fans |= {box: [*[None] * 7, *parts, *[None] * 4][:11] for box, parts in ends.items() if parts}
     _side_by_side(layout, picture, variant.sideways)
     _enter_above(layout, sources)
     layout.statements = list(dict.fromkeys(layout.statements))
@@ -187,28 +190,18 @@ def _lines(
         layout.row([box.name for box in boxes if box is not None][::turn])
     layout.row([b.name for b in lanes][::turn], None if around is None or around.column else lanes[-1])
     labels = any(arrow.gradient for box in lanes for arrow in sources.get(box, []))
-    # an edge to the middle would pull at the order of heads, and in a module's frame labels need the room
+    # inputs stand above the parameters of the lane in the middle of those that they feed; but an edge there
+    # would pull at the order of heads, and in a module's frame labels need the room
     if around is None or around.column or not (around.index or labels or sideways):
-        _inputs_first(layout, lanes, boxes, sources)
-    for before, box in zip([None, *spine], spine, strict=False):
-        for arrow in sources.get(box, []):
-            leaf = arrow.tail
-            if before is None or not leaf.classes.startswith("leaf"):
-                continue
+        for box, i in (fed := _fed(lanes, sources)).items():
+            layout.statements.append(f"{box.name} -> {(boxes[i] or lanes[i]).name} [style=invis, weight=4];")
+        layout.row([box.name for box in fed])
+    for before, box in itertools.pairwise(spine):
+        for leaf in (arrow.tail for arrow in sources.get(box, [])):
             if leaf.kind == "param":
                 layout.statements.append(f"{{rank=same; {leaf.name}; {before.name};}}")
             elif leaf.kind == "const" and (leaf.cluster is not None or box.cluster is None):
                 layout.row([leaf.name, before.name][::turn], leaf)
-
-
-def _inputs_first(
-    layout: Layout, lanes: list[Box], boxes: list[Box | None], sources: dict[Box, list[Arrow]]
-) -> None:
-    """Inputs stand above the parameters of the lane in the middle of those they feed."""
-    fed = _fed(lanes, sources)
-    for box, i in fed.items():
-        layout.statements.append(f"{box.name} -> {(boxes[i] or lanes[i]).name} [style=invis, weight=4];")
-    layout.row([box.name for box in fed])
 
 
 def _fed(lanes: list[Box], sources: dict[Box, list[Arrow]]) -> dict[Box, int]:
