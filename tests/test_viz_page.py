@@ -21,8 +21,10 @@ from test_viz_render import load_tool
 import microtensor as mt
 import microtensor.nn.functional as F
 from microtensor import viz
+from microtensor.engine import Op, registry
 from microtensor.mode import Block
 from microtensor.viz import render, symbols
+from microtensor.viz.names import word_of
 from models import (
     GPT,
     BeamNode,
@@ -257,12 +259,28 @@ def test_steps_follow_the_engines_walk(made: Layer, level: str) -> None:
     with viz.recording():
         y = made.layer(made.x, mask=made.mask)
         drawing = viz.draw(y, grads=made.g, level=level)
-    walked: list[str] = []
-    with Block(watch=lambda entry, g, gradients: walked.append(entry.op.name) or gradients):
+    walked: list[Op] = []
+    with Block(watch=lambda entry, g, gradients: walked.append(entry.op) or gradients):
         y.backward(made.g)
     for data in (drawing.data, *(state.data for state in drawing.states)):
-        assert ops_of(data) == walked
+        assert ops_of(data) == [word_of(op) for op in walked]
         assert data["steps"][-1]["call"] == len(walked)
+
+
+@pytest.mark.parametrize("level", ["equations", "ops", "tape"])
+def test_an_op_has_one_word_in_nodes_facts_and_steps(level: str) -> None:
+    """Nodes said transpose, and the steps of the backward permute."""
+    mt.manual_seed(0)
+    model = GPT(GPTConfig(block_size=8, vocab_size=5, n_layer=1, n_head=2, n_embd=8))
+    with viz.recording():
+        _, loss = model(mt.randint(0, 5, (1, 4)), mt.randint(0, 5, (1, 4)))
+        drawing = viz.draw(loss, grads=True, level=level)
+    others = {name for name, op in registry.items() if word_of(op) != name}
+    facts = [fact for node in drawing.data["nodes"] for fact in node["facts"]]
+    told = [*ops_of(drawing.data), *(fact for fact in facts if "= " not in fact)]  # which is a formula
+    told += re.findall(r'\d\)?, (\w+ of [^"]*)"', drawing.dot)  # of arrows
+    assert "transpose" in " ".join(told)
+    assert others.isdisjoint(re.findall(r"\w+", " ".join(told)))
 
 
 def test_three_paths_add_up_to_the_gradient_of_x(made: Layer) -> None:
@@ -799,6 +817,26 @@ def test_the_panel_writes_mathematics_and_says_why_a_gradient_is_zero(browser: B
     assert "= 0: softmax ignores a number that is added to a whole row of scores" in browser.panel()
     browser.js("prepare(now).elements.get('node-W_Q+b_Q').focus()")
     assert "= 0" not in browser.panel()
+
+
+def test_a_matrix_without_cells_says_why(browser: Browser) -> None:
+    browser.open("layer", size=SIZES[0])
+    browser.js("prepare(now).elements.get('node-W_Q+b_Q').focus()")
+    assert browser.panel().count("16 × 16: cells are shown up to 12 a side") == 1  # not of b_Q
+    browser.js("prepare(now).elements.get('node-softmax').focus()")
+    assert "a side" not in browser.panel()
+
+
+@pytest.mark.parametrize("name", ["layer", "heads", "model"])
+def test_a_node_with_a_gradient_tells_its_formulas_or_where_they_are(browser: Browser, name: str) -> None:
+    """A folded attention told none, and not why."""
+    browser.open(name)
+    mute = """return states.flatMap(({ nodes }) => nodes).filter((node) => node.equation && !node.gradient
+        && node.tensors.some(({ needs }) => needs) && !formulas(node).length).map(({ label }) => label)"""
+    assert browser.js(mute) == []
+    browser.js("go(states[0].closed)")
+    browser.js("prepare(now).nodes.find(({ kind }) => kind === 'folded').element.focus()")
+    assert "It is several ops, each with formulas of its own: unfold it." in browser.panel()
 
 
 def test_all_of_it_is_reached_by_keys_alone(browser: Browser) -> None:

@@ -19,6 +19,7 @@ from microtensor.cost import PRODUCTS
 from microtensor.engine import Entry
 from microtensor.mode import Block
 from microtensor.viz.fold import Edge, Folded
+from microtensor.viz.names import word_of
 from microtensor.viz.trace import Graph, Node, grouped, kept, slots_of
 from microtensor.walk import unbroadcast, walk
 
@@ -147,8 +148,7 @@ class _Watcher:
     def _size(self, node: Node, slot: str, g: Any, raw: Any, shape: tuple[int, ...]) -> float:
         """The largest Σ |terms| of an element: of a bias all rows of g, of what was broadcast all copies."""
         terms = np.abs(g.reshape(-1, g.shape[-1]) if node.op.name == "linear" and slot == "b" else raw)
-        if terms.shape != shape:
-            terms = unbroadcast(terms, shape)
+        terms = unbroadcast(terms, shape)
         moved = self.terms.get(node, 0.0) if node.op.view else 0.0
         return max(float(np.max(terms, initial=0.0)), moved)
 
@@ -170,7 +170,7 @@ class _Watcher:
             return f"{name} of one number does not depend on it"
         factors = [kept(node.value, i) for i in others if name in (*PRODUCTS, "mul")]
         nothing = any(x is not None and not np.any(x) for x in factors)
-        return f"{name} multiplies it by 0" if nothing else f"{name} passes no gradient on"
+        return f"{word_of(node.op)} {'multiplies it by 0' if nothing else 'passes no gradient on'}"
 
 
 def inputs(graph: Graph, entry: Entry) -> list[tuple[str, Node | None]]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from microtensor.engine import Op
 from microtensor.viz import formula, symbols
 from microtensor.viz.axes import CODE_WORDS, Shapes
 from microtensor.viz.depth import prefixes
@@ -17,7 +18,7 @@ from microtensor.viz.record import Span
 from microtensor.viz.texts import WORDS, texts_of
 from microtensor.viz.trace import Graph, Node, grouped
 
-__all__ = ["Names", "read", "summed"]
+__all__ = ["Names", "read", "summed", "word_of"]
 
 STEMS = {"input": "x", "param": "w", "const": "c", "op": "z"}
 # The parameters of an op that its label shows.
@@ -234,14 +235,12 @@ class Names:
 
     def op(self, node: Node) -> tuple[str, str]:
         """(word, details) of an op at level ops: ("transpose", "(0, 2, 1, 3)")."""
-        label, details = node.op.label, [v for _, v in node.arguments if isinstance(v, int | float)]
-        is_word = label.isascii() and label.replace(" ", "").isalpha()
-        word = label if is_word and not node.op.name.endswith(label) else node.op.name
+        details = [v for _, v in node.arguments if isinstance(v, int | float)]
         if node.op.name == "getitem":
-            return word, f"[{formula.indices(node.params['index'])}]"
+            return word_of(node.op), f"[{formula.indices(node.params['index'])}]"
         shown = node.params.get(SHOWN.get(node.op.name, ""))
         said = (self._number(node, v) for v in (*details, shown) if v is not None)
-        return word, ", ".join(said) + self._negated(node)
+        return word_of(node.op), ", ".join(said) + self._negated(node)
 
     def _negated(self, node: Node) -> str:
         """`if M is False` of a fill whose mask is drawn by what it negates: M, who may attend."""
@@ -255,6 +254,12 @@ class Names:
         if isinstance(found, Formula):
             return self.printer({}, html=True).print(found.text)
         return symbols.escape(formula.number(value))
+
+
+def word_of(op: Op) -> str:
+    """What an op is called outside of formulas: its label if that is a word, as transpose of permute."""
+    is_word = op.label.isascii() and op.label.replace(" ", "").isalpha()
+    return op.label if is_word and not op.name.endswith(op.label) else op.name
 
 
 def slots(node: Node) -> Iterator[tuple[str, Node, str]]:

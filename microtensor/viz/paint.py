@@ -23,7 +23,7 @@ from microtensor.viz.findings import Finding, at_hand, told
 from microtensor.viz.flow import Flow
 from microtensor.viz.fold import Edge, Folded, Group, block_of, crosses_frame, numbered, path_of
 from microtensor.viz.frames import Frames
-from microtensor.viz.names import Names
+from microtensor.viz.names import Names, word_of
 from microtensor.viz.page.describe import describe
 from microtensor.viz.page.folding import State
 from microtensor.viz.picture import LONGEST_LINE, Arrow, Box, Cell, Cluster, Picture, in_lines, side_by_side
@@ -204,9 +204,9 @@ class Painter:
             box.small = [self.shapes.html(node)]
             box.small += [f"{count:,} parameters{self._each(group)}"] if count else []
             box.cells = [] if self.narrow or span is None else self._parts(group, box.lines[0])
-            made_by = f"op: {node.op.name}{' (fused)' * node.fused}"
+            made_by = f"op: {word_of(node.op)}{' (fused)' * node.fused}"
             if span is not None:
-                made_by = f"{span.title or 'ops'}: {' → '.join(self.names.op(n)[0] for n in group.members)}"
+                made_by = f"{span.title or 'ops'}: {' → '.join(word_of(n.op) for n in group.members)}"
             said = [self.names.line(group, html=False), made_by]
         else:
             symbol, (word, box.aside) = self.names.result(node), self.names.op(node)
@@ -323,7 +323,7 @@ class Painter:
         times = f" ×{edge.times}" if edge.times > 1 else ""
         line = self.of[edge.head][0].tooltip.partition("\n")[0]
         no = "" if edge.source.differentiable else ", no gradient"
-        slots = ", ".join(f"{slot} of {node.op.name if node.op else ''}" for node, slot in edge.slots)
+        slots = ", ".join(f"{slot} of {word_of(node.op)}" for node, slot in edge.slots)
         return f"{source} → {line}\n{self.shapes.plain(edge.source)}, {slots}{times}{no}"
 
     def arrow(self, arrow: Arrow) -> Arrow:

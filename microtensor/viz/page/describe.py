@@ -18,6 +18,7 @@ from microtensor.viz import formula, symbols
 from microtensor.viz.cells import masked
 from microtensor.viz.findings import results, told
 from microtensor.viz.fold import Edge, Group, path_of
+from microtensor.viz.names import word_of
 from microtensor.viz.page.calls import Call
 from microtensor.viz.picture import Arrow, Box, Cluster
 from microtensor.viz.trace import Graph, Node, grouped
@@ -104,6 +105,7 @@ class _Describer:
             "together": folds.together,
             "closed": folds.closed,
             "gradients": self.flow is not None,
+            "most": MOST_CELLS,
         }
 
     # --- nodes ----------------------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ class _Describer:
             yield {
                 "call": each[-1][0],
                 "node": self.gradient_of.get(box, box).id,
-                "ops": [call.node.op.name for _, call in each if call.node.op is not None],
+                "ops": [word_of(call.node.op) for _, call in each if call.node.op is not None],
                 "module": path_of(Group([each[0][1].node])) if group.members[0] in self.folded.twins else "",
                 "arrivals": arrivals,
             }

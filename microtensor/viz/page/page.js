@@ -301,7 +301,6 @@ function about(data, node, found) {
   const count = (ids, of) => [...ids].filter((id) => data.nodeOf.has(id) === of).length;
   const kind = node.kind === "folded" ? "folded: click or Enter unfolds it" : node.kind;
   const names = node.tensors.flatMap((tensor, i) => [...(i ? [", "] : []), rich(tensor.name)]);
-  const formulas = (node.formulas ?? []).map((text) => line(rich(text)));
   const ways = [["computed from", found.from], ["feeds", found.feeds]]
     .filter(([, ids]) => ids.size)
     .map(([text, ids]) => element("li", {}, `${text} ${many(count(ids, true), "node")}`));
@@ -312,11 +311,20 @@ function about(data, node, found) {
     element("h2", {}, ...(node.equation ? [rich(node.equation)] : names.length ? names : [node.label])),
     line(kind, "kind"),
     ...node.found.map((text) => line(rich(text), "found")),
-    ...section("gradient, by the vector-Jacobian product", ...formulas),
+    ...section("gradient, by the vector-Jacobian product", ...formulas(node)),
     ...node.tensors.flatMap((tensor) => aboutTensor(tensor, node.shares)),
     ...section("more", ...node.facts.map((fact) => line(fact, ""))),
     ...(ways.length ? section("paths", element("ul", {}, ...ways)) : []),
   ];
+}
+
+/** The formulas of a node's gradients; why there is none where a gradient flows through it. */
+function formulas(node) {
+  if (node.formulas?.length || !node.formulas || !node.tensors.some(({ needs }) => needs)) {
+    return (node.formulas ?? []).map((text) => line(rich(text)));
+  }
+  const cure = node.kind === "folded" ? "unfold it" : "draw it at level ops";
+  return [line(`It is several ops, each with formulas of its own: ${cure}.`, "kind")];
 }
 
 function many(count, word) {
@@ -340,8 +348,15 @@ function aboutTensor(tensor, shares) {
     element("h3", {}, rich(tensor.name)),
     element("table", {}, element("tbody", {}, ...rows.map(([name, value]) =>
       element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, value))))),
-    ...(values?.maps ? [maps(values, plain(tensor.name), shares)] : []),
+    ...(values?.maps ? [maps(values, plain(tensor.name), shares)] : values ? noMaps(tensor.sizes) : []),
   ];
+}
+
+/** Why a matrix has no cells: of numbers alone, vectors, and what has no elements, nobody expects them. */
+function noMaps(sizes) {
+  const sides = (sizes.match(/\d+/g) ?? []).slice(-2).map(Number), { most } = states[now];
+  const large = sides.length === 2 && Math.min(...sides) > 0 && Math.max(...sides) > most;
+  return large ? [line(`${sides.join(" × ")}: cells are shown up to ${most} a side`, "kind")] : [];
 }
 
 /** Values as cells, orange − 0 + blue, shares white 0 … 1 purple, grey what is masked, framed in red what is not finite, as in the
@@ -393,7 +408,7 @@ function aboutStep(data) {
     line(start ? "backward begins" : `backward of ${each.ops.join(", ")}${each.module ? ` in ${each.module}` : ""}`, "kind"),
     line(what ?? ""),
     ...section("arrives", ...(each.arrivals.length ? [element("ul", { class: "gradient" }, ...each.arrivals.map(arrived))] : [])),
-    ...section("by the formulas", ...(start ? [] : node?.formulas ?? []).map((text) => line(rich(text)))),
+    ...section("by the formulas", ...(start || !node ? [] : formulas(node))),
     ...(start ? [] : [line(`vector-Jacobian ${which} of the walk`, "kind")]),
   ];
 }
