@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+import warnings
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -640,3 +641,38 @@ def test_a_picture_that_cannot_be_written_leaves_the_one_that_was_there(tmp_path
     cure = "give a name in a folder that exists, and where files can be written"
     with pytest.raises(OSError, match=f"could not be written .*; {cure}"):
         drawing.save(tmp_path / "none" / "x.dot")
+
+
+@pytest.mark.parametrize("kind", ["png", "pdf"])
+def test_letters_that_no_font_here_has_are_told_once_by_what_is_drawn_here(kind: str, tmp_path: Path) -> None:
+    """They became boxes without a word."""
+    pytest.importorskip("resvg_py")
+    x = mt.ones(2, 3, requires_grad=True)
+    path = tmp_path / f"x.{kind}"
+    odd, plain = (viz.draw((x * x).sum(), names={name: x}) for name in ("a\U0010fff0", "été"))
+    said = f"Drawing.save: no font here has \U0010fff0, which {path} shows as blanks or boxes; save .svg"
+    with pytest.warns(UserWarning, match=re.escape(said)) as told:
+        odd.save(path)
+    assert [(w.filename, len(told)) for w in told] == [(__file__, 1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain.save(path)
+        for other in ("svg", "dot", "json"):
+            odd.save(tmp_path / f"x.{other}")
+
+
+def test_without_resvg_nobody_knows_which_letters_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    x = mt.ones(2, requires_grad=True)
+    assert viz.draw((x * x).sum(), names={"\U0010fff0": x}).save(tmp_path / "x.png").exists()
+
+
+def test_every_letter_of_our_own_has_a_font(tmp_path: Path) -> None:
+    """Symbols, signs and legends of each level, from the fonts that come with the package or the system's."""
+    mt.manual_seed(0)
+    layer, x = MultiHeadAttention(16, 2, dropout=0.1), mt.randn(2, 5, 16, requires_grad=True)
+    for level in ("equations", "ops", "heads", "tape"):
+        looks = {"level": level, "grads": mt.randn(2, 5, 16), "values": True, "cost": True}
+        viz.draw(layer, x, mask=causal_mask(5), **looks).save(tmp_path / "x.png")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -153,6 +154,7 @@ class Drawing:
         """Write the drawing to a file; its suffix says how: .dot .svg .png .pdf .json, .html to explore it.
 
         Returns the path.
+        Warns: of a .png or .pdf with signs that no font here has, where resvg-py is installed.
         Raises: ValueError for another suffix or above max_nodes; RuntimeError without Graphviz (then the .dot
         is written); OSError if it cannot be written.
         Source: ours; pictures are Graphviz's.
@@ -171,6 +173,9 @@ class Drawing:
         except render.NoGraphviz:
             saved = self.save(_unused(path.with_suffix(".dot")))
             raise render.NoGraphviz(f"draw: no Graphviz found, saved {saved}; {render.CURE}") from None
+        if kind in ("png", "pdf"):  # where the letters are drawn here
+            drawn = re.sub(r'tooltip="[^"]*"', "", self.rendered, flags=re.IGNORECASE)
+            render.warn_of_missing("Drawing.save", path, drawn)
         return path
 
     def svg(self, *, standalone: bool = False) -> str:

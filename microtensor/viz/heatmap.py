@@ -6,10 +6,7 @@ The SVG is our own text, and needs neither matplotlib nor Graphviz. What the tok
 from __future__ import annotations
 
 import hashlib
-import importlib
 import math
-import unicodedata
-import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from microtensor.viz import style, svg, symbols
+from microtensor.viz import render, style, svg, symbols
 from microtensor.viz.drawing import check
 
 __all__ = ["AttentionMaps", "attention"]
@@ -31,9 +28,6 @@ PAGE = 74.0  # letters that are as wide as 170 mm when they are printed 6.5 poin
 LONGEST_TOKEN = 40  # characters of a label
 MOST_CELLS = 40_000
 FAINTEST = 0.005  # weight that is drawn
-OURS = "DejaVu Sans"  # the family of our fonts
-# a picture of one character
-ONE = f'<svg xmlns="{svg.SVG}" width="30" height="30" font-family="{style.FONT}"><text y="20">%s</text></svg>'
 
 
 class AttentionMaps:
@@ -72,13 +66,9 @@ class AttentionMaps:
         if (kind := path.suffix.lower()) not in (".svg", ".png"):
             raise ValueError(f"AttentionMaps.save: cannot write {path.name!r}; end the name in .svg or .png")
         text = self.svg(standalone=True)
-        write("AttentionMaps.save", path, text.encode() if kind == ".svg" else _png(text))
-        if kind == ".png" and (missing := _missing(text)):
-            warnings.warn(
-                f"AttentionMaps.save: no font here has {missing}, which {path} shows as blanks or boxes; "
-                f"save .svg, whose reader may have one, or install a font that has them",
-                stacklevel=2,
-            )
+        write("AttentionMaps.save", path, text.encode() if kind == ".svg" else render.pixels(text))
+        if kind == ".png":
+            render.warn_of_missing("AttentionMaps.save", path, text)
         return path
 
     _repr_svg_ = svg  # for notebooks
@@ -161,26 +151,6 @@ def _labels(name: str, tokens: Sequence[str] | None, n: int) -> list[str]:
     if len(tokens) != n:
         raise ValueError(f"attention: {len(tokens)} {name} are named, and the weights have {n}; give as many")
     return [symbols.token(token, LONGEST_TOKEN) for token in tokens]
-
-
-def _png(text: str) -> bytes:
-    """The SVG in pixels, at twice its size, with our fonts where the system has none."""
-    try:
-        resvg: Any = importlib.import_module("resvg_py")
-    except ImportError:
-        raise RuntimeError(
-            'attention: a .png needs resvg-py; pip install "microtensor[viz]", or save the .svg'
-        ) from None
-    fonts = str(Path(__file__).with_name("fonts"))
-    return bytes(resvg.svg_to_bytes(svg_string=text, zoom=2, font_dirs=[fonts], sans_serif_family=OURS))
-
-
-def _missing(text: str) -> str:
-    """The characters of a text that no font here has: each looks like U+10FFFF, which is none, and which may
-    be a box, or as blank as spaces, joiners and U+2800 are.
-    """
-    odd = {c for c in text if not c.isascii() and unicodedata.category(c) not in ("Cf", "Zs")} - {"\u2800"}
-    return "".join(c for c in sorted(odd) if _png(ONE % c) == _png(ONE % "\U0010ffff"))
 
 
 class _Writer:

@@ -1,4 +1,5 @@
-"""DOT → bytes: the program `dot` if there is one, else pygraphviz in this process, else one clear error.
+"""DOT → bytes: the program `dot` if there is one, else pygraphviz in this process, else one clear error. Our
+own SVG → pixels: the package resvg-py, which also tells what no font here has.
 
 No sudo, no download, no shell. pygraphviz's wheel brings Graphviz along, but it prints errors and goes on,
 and is not to be entered by two threads, so formats are listed here and a lock is held.
@@ -9,19 +10,26 @@ from __future__ import annotations
 import atexit
 import functools
 import html
+import importlib.util
 import os
 import shutil
 import sys
 import tempfile
 import threading
+import unicodedata
 import warnings
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FORMATS", "NoGraphviz", "render"]
+from microtensor.viz.style import FONT
+from microtensor.viz.svg import SVG
+
+__all__ = ["FORMATS", "NoGraphviz", "pixels", "render", "warn_of_missing"]
 
 FORMATS = ("svg", "png", "pdf", "json")
 ASKED = {"png": "dpi=150", "pdf": "margin=0"}  # a PDF's own is half an inch all round, as of a printed page
+FONTS, OURS = Path(__file__).with_name("fonts"), "DejaVu Sans"  # and their family
+ONE = f'<svg xmlns="{SVG}" width="30" height="30" font-family="{FONT}"><text y="20">%s</text></svg>'  # letter
 _lock = threading.Lock()
 
 
@@ -115,7 +123,7 @@ def _use_our_fonts() -> None:
     """
     folder, users = Path(tempfile.mkdtemp(prefix="microtensor-fonts-")), os.environ.get("FONTCONFIG_FILE", "")
     atexit.register(_remove, folder, os.getpid())
-    for font in Path(__file__).with_name("fonts").glob("*.ttf"):
+    for font in FONTS.glob("*.ttf"):
         shutil.copy(font, folder)
     folders = [folder, *(Path(name).expanduser() for name in SYSTEM_FONTS)]
     lines = [f"  <include>{html.escape(os.path.abspath(users))}</include>"] if os.path.isfile(users) else []
@@ -127,3 +135,33 @@ def _use_our_fonts() -> None:
     text = "\n".join(['<?xml version="1.0"?>', "<fontconfig>", *lines, "</fontconfig>", ""])
     (folder / "fonts.conf").write_text(text, encoding="utf-8")
     os.environ["FONTCONFIG_FILE"] = str(folder / "fonts.conf")
+
+
+def pixels(text: str) -> bytes:
+    """An SVG as PNG, at twice its size, with our fonts where the system has none.
+
+    Raises: RuntimeError without the package resvg-py.
+    """
+    try:
+        resvg: Any = importlib.import_module("resvg_py")
+    except ImportError:
+        raise RuntimeError(
+            'attention: a .png needs resvg-py; pip install "microtensor[viz]", or save the .svg'
+        ) from None
+    return bytes(resvg.svg_to_bytes(svg_string=text, zoom=2, font_dirs=[str(FONTS)], sans_serif_family=OURS))
+
+
+def warn_of_missing(who: str, path: Path, text: str) -> None:
+    """Warn of the characters of a text that no font here has: each looks like U+10FFFF, which is none, and
+    which may be a box, or as blank as spaces, joiners and U+2800 are. Nothing without resvg-py.
+    """
+    odd = {c for c in text if not c.isascii() and unicodedata.category(c) not in ("Cf", "Zs")} - {"\u2800"}
+    if importlib.util.find_spec("resvg_py") is None or not odd:
+        return
+    none = pixels(ONE % "\U0010ffff")
+    if missing := "".join(c for c in sorted(odd) if pixels(ONE % c) == none):
+        warnings.warn(
+            f"{who}: no font here has {missing}, which {path} shows as blanks or boxes; "
+            f"save .svg, whose reader may have one, or install a font that has them",
+            stacklevel=3,
+        )
