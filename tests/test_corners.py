@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import tracemalloc
 import warnings
 from collections import OrderedDict
@@ -496,3 +497,13 @@ def test_integers_to_a_tensor_below_0_are_cut_whatever_its_shape(shape):
     assert (2**p).sum() == mt.pow(-2, p).sum() == 0
     assert (-1) ** p == -1
     assert mt.tensor([2], dtype=mt.int32).pow_(p).tolist() == [0]
+
+
+@pytest.mark.parametrize("name", ["mean", "var", "std", "norm"])
+def test_what_integers_have_not_is_told_under_the_name_that_was_called(name):
+    """A std that is made of a var does not say so: the user has called no var."""
+    with pytest.raises(RuntimeError) as told:
+        getattr(mt.ones(2, dtype=mt.int64), name)()
+    words = re.findall(r"\w+", str(told.value))
+    assert words[0] == name
+    assert not {"mean", "var", "std", "norm"} & set(words[1:])

@@ -244,6 +244,8 @@ def test_collating_keeps_dtypes_and_structure():
     assert default_collate([True, False]).dtype == mt.bool
     assert default_collate([np.ones(2), np.ones(2)]).dtype == mt.float64
     assert default_collate(["a", "b"]) == ["a", "b"]
+    assert default_collate([("a", b"c"), ("b", b"d")]) == [("a", "b"), (b"c", b"d")]  # as PyTorch's
+    assert default_collate([{"s": "a"}, {"s": "b"}]) == {"s": ["a", "b"]}
 
 
 @pytest.mark.parametrize(

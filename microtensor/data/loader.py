@@ -200,7 +200,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """A batch of a list of samples: tensors, arrays and numbers are stacked along a new first axis.
 
     Tuples and lists are collated item by item into a list (named tuples into their kind), dicts key by key;
-    strings and bytes stay a list. Batches are data: no gradient flows back through them.
+    strings and bytes stay a list, as items of samples a tuple. Batches are data: no gradient flows back.
 
     Shapes: a list of B samples (...) → (B, ...)
     Raises: ValueError for no samples, and for different shapes, lengths or keys; TypeError for what cannot be
@@ -217,7 +217,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, bool | int | float):
         return as_tensor(list(batch))
     if isinstance(first, str | bytes):
-        return list(batch)
+        return batch
     if isinstance(first, Mapping):
         if any(set(sample) != set(first) for sample in batch):
             raise ValueError(
