@@ -58,7 +58,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     number that its integer dtype cannot hold; RuntimeError for a gradient of integers, and another device.
     Source: torch.tensor.
     """
-    data = getattr(data, "array", data)  # of a tensor
+    data = data.array if isinstance(data, Tensor) else data
     array = dtypes.as_array(data, None if dtype is None else dtypes.checked("tensor", dtype))
     return _leaf("tensor", np.array(array, order="C"), dtype, requires_grad, device)
 

@@ -153,7 +153,7 @@ def _part(part: Any, shape: tuple[int, ...]) -> Any:
         return part
     if is_int(part):
         return int(part)
-    part = getattr(part, "array", part)
+    part = part.array if isinstance(part, engine.Tensor) else part
     if isinstance(part, (list, tuple, range, bool)):
         with suppress(TypeError):  # [] holds integers
             part = dtypes.as_array(part, None if part or part is False else dtypes.int64, "index")
