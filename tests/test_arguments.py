@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "randperm: uint8 cannot hold 299",
     ),
-    "lerp, cut": (lambda: IDS.lerp(IDS, 0.5), RuntimeError, "lerp: a lerp of int64 would be cut"),
+    "lerp, cut": (lambda: IDS.lerp(IDS, 0.5), RuntimeError, "lerp: int64 would cut it to a whole number"),
     "where": (lambda: X.where(MASK, "a"), TypeError, "where: 'a' is no number"),
     "where, None": (lambda: X.where(MASK, None), TypeError, "where: None is no number"),
     "where, list": (lambda: X.where(MASK, [1, 2, 3]), TypeError, r"where: \[1, 2, 3\] is no number"),
