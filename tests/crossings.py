@@ -134,6 +134,21 @@ def tips_at_corners(graph: Any, lane: str) -> list[str]:
     return found
 
 
+def hanging(graph: Any, most: float = 1.5) -> list[str]:
+    """Arrows whose tips end further than so many points from the border of a box, which may be rounded."""
+    found = []
+    for edge in _arrows(graph):
+        for end, place in re.findall(r"([se]),([-+.\de]+,[-+.\de]+)", edge["pos"]):
+            node = graph["objects"][edge["head" if end == "e" else "tail"]]
+            x, y, wide, high = box_of(node)
+            radius = min(12.0, 2 * min(wide, high) / 3) if "rounded" in node.get("style", "") else 0.0
+            beyond = np.abs(np.array(place.split(","), float) - (x, y)) - (wide - radius, high - radius)
+            gap = float(np.hypot(*np.maximum(beyond, 0))) - radius
+            if gap > most:
+                found.append(f"{edge['id']} ends {gap:.1f} points off {node['name']}")
+    return found
+
+
 def through_tips(graph: Any, clear: float = 4.0) -> list[str]:
     """Arrows that run through the tip of another one, or pass it by less than so many points."""
     return [

@@ -107,8 +107,7 @@ class _Writer:
             large[-1] += f" {self.theme.small(box.aside)}"
         elif self.direction == "LR":
             small += [box.aside, box.result]
-        zero = self._gradient(" ≡ 0", bold=True)
-        large = [line + zero * (i in box.marked) for i, line in enumerate(large)]
+        large = [line + self._gradient(" ≡ 0", bold=True) * (i in box.marked) for i, line in enumerate(large)]
         small = [self.theme.small(text) for text in small if text]
         small[1:1] = [self._gradient(box.gradient, bold=False)] if box.gradient else []
         longest = -(-max([box.longest, *map(length, large)]) * BIG // SMALL)
@@ -233,7 +232,8 @@ class _Writer:
             port = f":{sides[arrow.head.lane]}" if arrow.head.lane in sides else ""
         fan, into = (self.layout.fans.get(box, []) for box in (tail, arrow.head))
         port = f":o{fan.index(arrow)}:{PORT_SIDE[self.direction]}" if arrow in fan else port
-        if arrow in into:  # of cells below each other, which have no port, not from the same corner
+        # of cells below each other, which have no port, not from the same corner
+        if arrow in into and self.picture.level != "ops":
             port = f"{port}w" if port else f":{PORT_SIDE[self.direction]}" * bool(into[into.index(arrow) - 1])
         parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
         parts += ["weight=10"] * (arrow in self.layout.heavy) + self.layout.extra.get(arrow, [])
@@ -256,7 +256,9 @@ class _Writer:
         """
         head, end = arrow.head, f":{arrow.head_port}:n" * bool(arrow.head_port)
         if arrow in (into := self.layout.fans.get(head, [])):
-            return f":o{(i := into.index(arrow))}:{'sn'[self.direction == 'TB']}{'e' * bool(into[i - 1])}"
+            i = into.index(arrow)  # the outermost at a slant, or they would run along a frame's border
+            slant = "w" * (i == 1) or "e" * (into[i - 1] is not None and into[i + 1] is None)
+            return f":o{i}:{'sn'[self.direction == 'TB']}{slant}"
         side = self._side(head.cluster, head.lane)
         right, far = side > 0, abs(side) > 1.5  # far: another head stands between it and the middle
         if len(head.cells) == 1 and head.lane in [*"QKV"] and (end or self.heads == 1):

@@ -61,11 +61,8 @@ def variants(level: str, direction: str) -> list[Variant]:
 
 def in_order(layout: dict[str, Any]) -> bool:
     """Do heads, and in each of them the lanes Q, K, V, follow each other in reading order in dot's JSON?"""
-    places: dict[str, float] = {}
-    for item in layout.get("objects", []):
-        if "pos" in item:
-            x, y = map(float, item["pos"].split(","))
-            places[item["name"]] = -y if layout.get("rankdir") == "LR" else x
+    placed = {o["name"]: map(float, o["pos"].split(",")) for o in layout.get("objects", []) if "pos" in o}
+    places = {name: -y if layout.get("rankdir") == "LR" else x for name, (x, y) in placed.items()}
     heads = itertools.takewhile(lambda i: {f"head{i}", f"scores{i}"} & places.keys(), itertools.count(1))
     names = [[f"head{i}", *(f"lin{lane}{i}" for lane in "QKV")] for i in heads]  # a page folds heads
     row = [[places[name] for name in head if name in places] for head in names]
@@ -126,6 +123,11 @@ def plan(picture: Picture, variant: Variant) -> Layout:
         # the last one enters from the side, where that of a tape has its line to what it keeps
         layout.beside = {parts.pop() for parts in ends.values() if picture.level != "tape"}
         layout.fans |= {box: [*[None] * 7, *parts, *[None] * 4][:11] for box, parts in ends.items() if parts}
+    # level ops: what meets parameters enters side by side, the input from where it stands among the lanes
+    for box in picture.order if picture.level == "ops" and not variant.sideways else ():
+        into, at = sources.get(box, []), {"Q": 2, "K": 1, "V": 0, "O": 1}.get(str(box.lane))
+        if at is not None and (params := [arrow for arrow in into if arrow.tail.kind == "param"]):
+            layout.fans[box] = [None, *params[:at], *(a for a in into if a not in params), *params[at:], None]
     _side_by_side(layout, picture, variant.sideways)
     _enter_above(layout, sources)
     layout.statements = list(dict.fromkeys(layout.statements))

@@ -110,9 +110,7 @@ def _without(folded: Folded, run: list[_Layer]) -> Folded:
         twins = [layer.groups[first.place[group]] for layer in others]
         for nodes in zip(*((*g.members, *g.inside) for g in (group, *twins)), strict=True):
             folded.twins.setdefault(nodes[0], []).extend(_all(nodes[1:], folded.twins))
-    for mine, theirs in zip(
-        [*first.inner, *first.outer], zip(*([*o.inner, *o.outer] for o in others), strict=True), strict=True
-    ):
+    for mine, *theirs in zip(*([*way.inner, *way.outer] for way in (first, *others)), strict=True):
         folded.like.setdefault(mine, []).extend(_all(theirs, folded.like))
     (begin,), (end,) = first.results, run[-1].results
     edges = [e for e in folded.edges if e.head not in gone and (e.tail not in gone or e in run[-1].leaving)]

@@ -94,11 +94,7 @@ class _Tree:
 
     def found(self) -> list[str]:
         """The texts that were found, the best first."""
-        return [
-            f"{self.nodes[end].rank}: {self._text(end)}, "
-            f"log P {_number(self.nodes[end].log_prob)}, score {_number(self.nodes[end].score)}"
-            for end in self.ends
-        ]
+        return [f"{self.nodes[i].rank}: {self._text(i)}, {_scores(self.nodes[i])}" for i in self.ends]
 
     def _shown(self, token: int) -> str:
         return symbols.clean(symbols.token(self.called(token), 24))
@@ -142,7 +138,7 @@ class _Tree:
         numbers = f"{_number(node.log_p)}{between}Σ {_number(node.log_prob)}"
         rank = f"place {node.rank}: score {_number(node.score)}" if node.rank else ""
         small = [theme.small(text) for text in (numbers, rank) if text]
-        tooltip = f"{self._text(i)}\nlog P {_number(node.log_prob)}, score {_number(node.score)}\n{kind}"
+        tooltip = f"{self._text(i)}\n{_scores(node)}\n{kind}"
         label = "<BR/>".join([f"<B>{name}</B>" if kind == "found" else name, *small])
         return (
             f'  n{i} [id="node-n{i}", class="{kind}", label=<{label}>, {look}, fontcolor="{colour}", '
@@ -155,6 +151,10 @@ class _Tree:
         colour = {"found": theme.kinds["Q"].stroke, "kept": theme.text, "pruned": theme.rule}[kind]
         look = {"found": "penwidth=2", "kept": "penwidth=1", "pruned": "style=dashed"}[kind]
         return f'  {tail} -> n{i} [id="edge-n{i}", class="{kind}", color="{colour}", {look}];'
+
+
+def _scores(node: Any) -> str:
+    return f"log P {_number(node.log_prob)}, score {_number(node.score)}"
 
 
 def _number(x: float) -> str:
