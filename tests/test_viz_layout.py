@@ -265,6 +265,16 @@ def test_of_heads_no_arrow_runs_through_the_tip_of_another(heads: int) -> None:
             assert through_tips(drawing(level="heads", heads=heads, **looks).json, clear) == [], looks
 
 
+@pytest.mark.parametrize("direction", ["TB", "BT"])
+def test_at_level_equations_no_parameter_s_arrow_begins_at_a_corner(direction: str) -> None:
+    """Those of W^O did: of two parameters side by side each arrow leaves below its own."""
+    for grads, mask in itertools.product((False, True), repeat=2):
+        layout = drawing(grads=grads, mask=mask, direction=direction).json
+        for box in [o for o in layout["objects"] if "param" in o.get("class", "")]:
+            x, _, wide, _ = box_of(box)
+            assert all(abs(begin - x) < wide - 6 for begin, _ in starts(layout, box["id"])), box["id"]
+
+
 @pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
 def test_the_arrows_of_a_weight_that_is_used_twice_leave_apart(direction: str) -> None:
     """Tied embeddings: both began at the middle of their box."""

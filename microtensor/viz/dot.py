@@ -220,21 +220,22 @@ class _Writer:
     # --- edges ----------------------------------------------------------------------------------------------
 
     def _arrow(self, arrow: Arrow) -> str:
-        tail = arrow.tail
+        tail, side = arrow.tail, PORT_SIDE[self.direction]
         # of cells below each other but the last an arrow would cross their box: none of them says its cell
         cells = tail.shape == "cells" and (self.direction == "LR" or not tail.stacked)
         # and a weight that is used twice would send both arrows off as one
         cells = cells and sum(box is tail for box, _ in self.between) <= len(tail.cells)
-        port = f":{arrow.port}:{PORT_SIDE[self.direction]}" if cells and arrow.port else ""
+        port = f":{arrow.port}:{side}" if cells and arrow.port else ""
         # of an input each lane's at another side: its corners are round, and two arrows would share one
-        sides, frame = {"Q": "w", "K": PORT_SIDE[self.direction], "V": "e"}, arrow.head.cluster
+        sides, frame = {"Q": "w", "K": side, "V": "e"}, arrow.head.cluster
         if self.direction != "LR" and tail.kind == "input" and (frame is None or frame.column):
             port = f":{sides[arrow.head.lane]}" if arrow.head.lane in sides else ""
         fan, into = (self.layout.fans.get(box, []) for box in (tail, arrow.head))
-        port = f":o{fan.index(arrow)}:{PORT_SIDE[self.direction]}" if arrow in fan else port
+        port = f":o{fan.index(arrow)}:{side}" if arrow in fan else port
         # of cells below each other, which have no port, not from the same corner
         if arrow in into and self.picture.level != "ops":
-            port = f"{port}w" if port else f":{PORT_SIDE[self.direction]}" * bool(into[into.index(arrow) - 1])
+            slant = "w" * (self.picture.level == "tape")  # there both end above, and would go side by side
+            port = port + slant if port else f":{side}" * bool(into[into.index(arrow) - 1])
         parts = [f'id="{arrow.id}"', getattr(self, f"_{arrow.kind}")(arrow)]
         parts += ["weight=10"] * (arrow in self.layout.heavy) + self.layout.extra.get(arrow, [])
         label = self._arrow_label(arrow)
