@@ -43,10 +43,11 @@ def scaled_dot_product_attention(
 
     Shapes: Q (..., T, d_k), K (..., S, d_k), V (..., S, d_v), mask broadcast to (..., T, S)
     → (..., T, d_v) and (..., T, S)
-    Raises: TypeError for a mask of integers; ValueError for a float mask of zeros and ones, and for a mask
-    that does not broadcast to the scores.
+    Raises: TypeError for a mask of integers; ValueError for a float mask of zeros and ones, for a mask that
+    does not broadcast to the scores, and for Q, K and V that do not fit.
     Source: the paper, eq. 1; the lecture.
     """
+    F.check_attention("scaled_dot_product_attention", Q, K, V)
     with viz.fold("attention", title="scaled\ndot-product\nattention,\n{h} heads"):
         with viz.fold("scores", *SCORES, lane="S", constants=SCALE, Q=Q, K=K):
             S = Q @ K.mT * (1.0 / math.sqrt(Q.shape[-1]))  # (..., T, S)

@@ -528,3 +528,18 @@ def test_a_width_that_its_heads_do_not_divide_is_refused_when_it_is_said(kind):
 def test_the_words_of_configurations_are_those_that_models_know():
     assert {*sizes.WORDS["activation"]} == {*transformer.ACTIVATIONS}
     assert {*sizes.WORDS["pooling"]} == {*text_encoder.POOLINGS}
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "wrong"),
+    [
+        ((2, 4, 10, 16), (2, 4, 12, 8), (2, 4, 12, 8), "query and key differ in width"),
+        ((2, 4, 10, 16), (2, 4, 12, 16), (2, 4, 11, 16), "key and value differ in length"),
+        ((2, 10, 4, 16), (2, 4, 12, 16), (2, 4, 12, 16), "heads and length are swapped"),
+        ((16,), (12, 16), (12, 16), "each needs two axes at least"),
+    ],
+)
+def test_what_does_not_fit_into_attention_is_told_in_its_words(q, k, v, wrong):
+    """And not as a product of two matrices, of which the user wrote none."""
+    with pytest.raises(ValueError, match=f"^scaled_dot_product_attention: query .*{wrong}.*; "):
+        scaled_dot_product_attention(mt.zeros(q), mt.zeros(k), mt.zeros(v))

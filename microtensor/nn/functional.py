@@ -293,7 +293,7 @@ def scaled_dot_product_attention(
     check_flag(who, "is_causal", is_causal)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{who}: attn_mask {attn_mask.shape} beside is_causal; combine them into one mask")
-    lead = _check_attention(who, query, key, value)
+    lead = check_attention(who, query, key, value)
     p = check_number(who, "dropout_p", dropout_p, 1.0)
     if attn_mask is not None:
         check_mask(who, attn_mask)
@@ -309,7 +309,7 @@ def scaled_dot_product_attention(
     )  # fmt: skip
 
 
-def _check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+def check_attention(who: str, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     """The axes before the last two, broadcast."""
     q, k, v = query.shape, key.shape, value.shape
     if min(len(q), len(k), len(v)) < 2:
