@@ -242,6 +242,9 @@ def test_collating_keeps_dtypes_and_structure():
     assert batch.b["n"].dtype == mt.int64
     assert default_collate([0.5, 1.5]).dtype == mt.float32
     assert default_collate([True, False]).dtype == mt.bool
+    for kind in (np.int64, np.int32, np.uint8, np.bool_):  # as in a sum, and not NumPy's float64
+        mixed = [np.ones(2, kind), np.ones(2, np.float32)]
+        assert default_collate(mixed).dtype == default_collate([*map(mt.tensor, mixed)]).dtype == mt.float32
     assert default_collate([np.ones(2), np.ones(2)]).dtype == mt.float64
     assert default_collate(["a", "b"]) == ["a", "b"]
     assert default_collate([("a", b"c"), ("b", b"d")]) == [("a", "b"), (b"c", b"d")]  # as PyTorch's

@@ -354,7 +354,8 @@ MEANT: list[tuple[Any, ...]] = [
     ("dropout", "the input is", "`dropout` no integers", lambda made: made.options.get("p") == 1.0),
     ("cross_entropy", "the input is", "look at dtypes", of_nothing),
     ("scaled_dot_product_attention", "raises ValueError.*query .*key .*value", "look at dtypes", of_nothing),
-    ("scaled_dot_product_attention", "Expected attn_mask dtype to be", "a mask of another dtype"),
+    ("scaled_dot_product_attention", "Expected attn_mask dtype to be", "of another dtype"),
+    ("scaled_dot_product_attention", "Dimension .*-2", "of fewer than two axes"),
     ("scaled_dot_product_attention", r"result 0 has shape \((\d+, )*0, ", "look at dtypes", of_nothing),
     ("pad", "cannot hold", "look at dtypes", lambda made: max(made.args[1], default=0) <= 0),
     # calls that PyTorch refuses and we take

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from microtensor import engine
 from microtensor.data.dataset import Samples, as_place, gather
 from microtensor.data.sampler import as_count, batches_of
 from microtensor.engine import Array
+from microtensor.functions import stack
 from microtensor.methods.arguments import as_rng
 from microtensor.random import Generator
 from microtensor.tensor import Tensor, as_tensor
@@ -240,8 +240,9 @@ def _stack(samples: Sequence[Any]) -> Tensor:
     if len(shapes) > 1:
         raise ValueError(f"default_collate: samples have shapes {', '.join(map(str, shapes))}; "
                          f"pad them, or give a collate_fn")  # fmt: skip
-    stacked: Tensor = engine.make(np.stack(arrays), None, None)
-    return stacked if isinstance(samples[0], Tensor) else as_tensor(stacked.array)
+    if len({a.dtype for a in arrays}) > 1:  # then as in a sum: int64 beside float32 is float32
+        return stack([as_tensor(a) for a in arrays])
+    return as_tensor(np.stack(arrays))
 
 
 def _array(value: Any) -> Array:

@@ -295,14 +295,14 @@ class Shapes(Parts):
         """
         return self.reshape(-1).contiguous()
 
-    def broadcast_to(self: Any, shape: Sequence[int]) -> Tensor:
+    def broadcast_to(self: Any, *shape: Any) -> Tensor:
         """Broadcast to a shape, without a copy.
 
         Shapes: any → the given one
         Raises: as `expand`.
         Source: torch.broadcast_to.
         """
-        return self._expand("broadcast_to", (shape,))
+        return self._expand("broadcast_to", shape)
 
     def view_as(self: Any, other: Tensor) -> Tensor:
         """view of the other's shape.
