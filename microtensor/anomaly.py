@@ -12,7 +12,8 @@ import numpy as np
 
 from microtensor import engine
 from microtensor.engine import Entry
-from microtensor.mode import Block, Switch, mode
+from microtensor.mode import Block, Switch
+from microtensor.mode import mode as modes
 from microtensor.place import caller, line_of
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
@@ -36,10 +37,10 @@ class set_detect_anomaly(Switch):
     RuntimeError: detect_anomaly: the backward of <sqrt ...> made inf at (1,) of the gradient of its ...
     """
 
-    def __init__(self, on: bool) -> None:
-        if not isinstance(on, bool):
-            raise TypeError(f"set_detect_anomaly: on is {on!r:.60}; give True or False")
-        super().__init__(run=_forward if on else mode.quiet, watch=_backward if on else None)
+    def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_detect_anomaly: mode is {mode!r:.60}; give True or False")
+        super().__init__(run=_forward if mode else modes.quiet, watch=_backward if mode else None)
 
 
 class detect_anomaly(Block):
@@ -55,7 +56,7 @@ class detect_anomaly(Block):
 
 def _forward(forward: Any, *arrays: Any, **params: Any) -> Any:
     """How a forward runs while anomalies are looked for."""
-    result = mode.quiet(forward, *arrays, **params)
+    result = modes.quiet(forward, *arrays, **params)
     y = result[0] if type(result) is tuple else result
     fault = _fault(y)
     given = (*arrays, *params.values())
@@ -76,8 +77,7 @@ def _backward(entry: Entry, g: Any, gradients: Sequence[Any]) -> list[Any]:
     for name, node, gradient in zip(names, entry.inputs, gradients, strict=True):
         wanted = isinstance(node, (Entry, engine.Tensor))
         checked.append(gradient() if wanted and callable(gradient) else gradient if wanted else None)
-        fault = _fault(checked[-1])
-        if fault is not None:
+        if (fault := _fault(checked[-1])) is not None:
             kept = [(f"the {n} it kept,", a) for n, a in zip(entry.op.kept, entry.saved or (), strict=True)]
             raise RuntimeError(f"detect_anomaly: the backward of {entry!r} made {fault} of the gradient of "
                                f"its input {name} {_what(checked[-1])}; "

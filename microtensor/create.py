@@ -248,15 +248,15 @@ def get_rng_state() -> Tensor:
 
 
 @by_its_name
-def set_rng_state(state: Tensor) -> None:
+def set_rng_state(new_state: Tensor) -> None:
     """Put the default generator into a state that get_rng_state() gave.
 
     Shapes: (48,)
     Raises: TypeError for what is no tensor; ValueError for another shape or dtype.
     Source: torch.set_rng_state.
     """
-    as_tensors("set_rng_state", state=state)
-    default_generator.set_state(state.array)
+    as_tensors("set_rng_state", new_state=new_state)
+    default_generator.set_state(new_state.array)
 
 
 def _float(who: str, dtype: Any) -> Any:

@@ -876,6 +876,36 @@ def test_autograd_s_functions_have_pytorch_s_arguments_in_its_order(name):
     assert list(ours) == [n for n in theirs if n != "grad_variables"][: len(ours)]
 
 
+ROOMS = "nn nn.functional nn.init nn.utils optim optim.lr_scheduler nn.Module nn.Embedding autograd"
+POSITIONAL = {"self", "input", "tensor", "split_size_or_sections", "d", "orig_func"}  # that nobody names
+
+
+def _parameters(function):
+    try:
+        return inspect.signature(function).parameters
+    except (ValueError, TypeError):  # PyTorch's own kernels have none
+        return {}
+
+
+@pytest.mark.parametrize("room", ["", *ROOMS.split()])
+def test_every_argument_of_pytorch_s_is_here_or_said_not_to_be(room):
+    page = Path(__file__).parent.parent / "tools" / "docs" / "differences.md"
+    (said,) = re.findall(r"(?m)^- Not here: ((?:.+\n  )*.+)", page.read_text(encoding="utf-8"))
+    places = [operator.attrgetter(room)(t) if room else t for t in (torch, mt)]
+    names = [n for n in dir(places[1]) if n[0] != "_" and callable(getattr(places[0], n, None))]
+    assert len(names) > 1
+    for name in names:
+        theirs, ours = (_parameters(getattr(place, name)) for place in places)
+        if any(p.kind is p.VAR_KEYWORD for p in ours.values()) or not ours:
+            continue
+        for lacking in theirs.keys() - ours.keys() - POSITIONAL:
+            if lacking[0] != "_" and theirs[lacking].kind not in (
+                inspect.Parameter.VAR_POSITIONAL,
+                inspect.Parameter.VAR_KEYWORD,
+            ):
+                assert re.search(rf"\b{lacking}\b", said), f"{name}({lacking}=…)"
+
+
 def test_every_name_that_is_said_not_to_be_here_is_pytorch_s_and_not_here():
     page = Path(__file__).parent.parent / "tools" / "docs" / "differences.md"
     (listed,) = re.findall(

@@ -111,7 +111,7 @@ def as_lengths(who: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     lengths = as_sizes(who, sizes)
     if min(lengths, default=0) < 0:
         raise ValueError(f"{who}: the shape {lengths} has a negative length; make each 0 or more")
-    if max(lengths, default=0) > _MOST:
+    if max(math.prod(lengths), *lengths, 0) > _MOST >> 3:  # of 8 bytes each
         raise ValueError(f"{who}: the shape {lengths} fits into no memory; make it smaller")
     return lengths
 

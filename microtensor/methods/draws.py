@@ -38,11 +38,12 @@ class Draws:
         """x ~ U[low, to), in place.
 
         Shapes: any → x itself
-        Raises: ValueError for low > to; TypeError for integers; RuntimeError as every change in place.
+        Raises: ValueError for low > to, and for what is infinite; TypeError for integers; RuntimeError as
+        every change in place.
         Source: torch.Tensor.uniform_.
         """
-        if not as_number("uniform_", low) <= as_number("uniform_", to):
-            raise ValueError(f"uniform_: low {low} lies above to {to}; swap them")
+        if not 0 <= as_number("uniform_", to) - as_number("uniform_", low) < float("inf"):
+            raise ValueError(f"uniform_: low {low} lies above to {to}, or too far below; swap or limit them")
         return self._draw("uniform_", as_rng("uniform_", generator).uniform, low, to)
 
     def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:

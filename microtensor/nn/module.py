@@ -36,7 +36,7 @@ class Parameter(Tensor):
         source = by_its_name(as_tensor, "Parameter")(data)
         parameter: Parameter = engine.make(source.array, None, None, cls)
         parameter.version = source.version
-        return parameter.requires_grad_(requires_grad)
+        return by_its_name(parameter.requires_grad_, "Parameter")(requires_grad)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
@@ -121,13 +121,13 @@ class Module(Tree):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
-    def register_parameter(self, name: str, parameter: Parameter | None) -> None:
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Set a parameter; None keeps the name for one that is left out (bias=False).
 
         Raises: KeyError for a name that is empty, taken or has a dot; TypeError for what is no Parameter.
         Source: PyTorch's Module.register_parameter.
         """
-        self._register("register_parameter", name, parameter, self._parameters, Parameter)
+        self._register("register_parameter", name, param, self._parameters, Parameter)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """A tensor that belongs to the module but is not trained; saved in checkpoints if persistent.
@@ -252,15 +252,15 @@ class Module(Tree):
             parameter.requires_grad_(requires_grad)
         return self
 
-    def apply(self, function: Callable[[Module], Any]) -> Self:
-        """Call function on every module below, then on this one: for initialising.
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call fn on every module below, then on this one: for initialising.
 
         Raises: TypeError for what cannot be called.
         Source: PyTorch's Module.apply.
         """
         for child in self.children():
-            child.apply(function)
-        function(self)
+            child.apply(fn)
+        fn(self)
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
