@@ -41,13 +41,14 @@ def backward(
     nodes = None if inputs is None else {engine.node_of(x): x for x in _wanted("backward", inputs)}
     roots = _roots("backward", tensors, grad_tensors, retain_graph, create_graph)
     found = _walk(roots, "backward", bool(retain_graph), create_graph, nodes)
-    leaves = found if nodes is None else [(nodes[node], g, ours) for node, g, ours in found]
+    # what retains its gradient has it already
+    found = found if nodes is None else [(nodes[n], g, o) for n, g, o in found if not nodes[n].retains_grad]
     walked: list[Any] = [last_walk[1]]
-    grown = [leaf for leaf, g, ours in leaves if leaf._requires_grad and _accumulate(leaf, g, ours, walked)]
+    grown = [leaf for leaf, g, ours in found if leaf._requires_grad and _accumulate(leaf, g, ours, walked)]
     last_walk[0] = next(clock)  # it ends here: that a gradient grew is no change in between
     zeroed, last_zeroed[0] = last_zeroed[0], None
     if grown:
-        warn_of_sums(grown, len(leaves), zeroed)
+        warn_of_sums(grown, len(found), zeroed)
 
 
 def grad(

@@ -983,3 +983,54 @@ def test_a_variance_without_anything_left_to_divide_by_has_the_gradient_of_its_f
     assert g.tolist()[1][:2] == [math.inf, math.inf]
     assert math.isnan(g.tolist()[0][2])  # at the mean
     assert math.isnan(g.tolist()[1][2])
+
+
+NAMED = {
+    "flip": {"dims": (0,)},
+    "permute": {"dims": (1, 0)},
+    "tile": {"dims": (2, 1)},
+    "repeat": {"repeats": (2, 1)},
+    "expand": {"size": (4, 2, 3)},
+    "broadcast_to": {"size": (4, 2, 3)},
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_axes_and_lengths_may_be_given_by_their_name(name):
+    x = np.arange(6.0).reshape(2, 3)
+    agree(lambda t, x: getattr(x, name)(**NAMED[name]), x)
+    if hasattr(torch, name):
+        agree(lambda t, x: getattr(t, name)(x, **NAMED[name]), x)
+
+
+@pytest.mark.parametrize("wanted", ["y", "xy", "z", "x", "zxy"])
+def test_what_retains_its_gradient_gets_it_once_also_as_an_input_of_backward(wanted):
+    found = []
+    for t in (torch, mt):
+        x = t.tensor([1.0, 2.0], requires_grad=True)
+        y = x * 2
+        z = y * y
+        y.retain_grad(), z.retain_grad()
+        by_name = {"x": x, "y": y, "z": z}
+        for _ in range(2):
+            z.sum().backward(inputs=[by_name[n] for n in wanted], retain_graph=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.append([None if v.grad is None else v.grad.tolist() for v in (x, y, z)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e-22, 1e-30, 1.0])
+def test_a_std_of_float32_is_right_where_its_variance_leaves_float32(scale):
+    for dim in (None, -1):
+        agree(
+            lambda t, x, d=dim: x.std() if d is None else x.std(d),
+            np.array([[1, 3, 2.5]], np.float32) * scale,
+        )
+
+
+def test_the_second_derivative_of_std_at_equal_elements_is_0():
+    x = mt.tensor([3.0, 3.0, 3.0], requires_grad=True)
+    (g,) = mt.autograd.grad(x.std(), x, create_graph=True)
+    (second,) = mt.autograd.grad((g * mt.tensor([1.0, 2.0, 3.0])).sum(), x)
+    assert second.tolist() == [0.0, 0.0, 0.0]

@@ -46,11 +46,16 @@ def check_truth(who: str, name: str, value: Any, kinds: Any = bool) -> None:
         raise TypeError(f"{who}: {name} is {value!r}; choose True or False")
 
 
-def flags_of(function: Any) -> tuple[int, list[tuple[int, str, Any]]]:
-    """Which arguments are True or False, by place and name, and of what kinds they are; the first place."""
+def flags_of(function: Any) -> tuple[int, list[tuple[int, str, Any]], tuple[str, ...]]:
+    """Which arguments are True or False, by place and name, and of what kinds they are; the first place.
+
+    And the name of what is given one by one, if any is.
+    """
     # what is returned is annotated last, in a place of no argument
     flags = [(i, n, _TRUTHS[k]) for i, (n, k) in enumerate(function.__annotations__.items()) if k in _TRUTHS]
-    return (flags[0][0] if flags else _MOST), flags
+    code = function.__code__
+    rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :][: code.co_flags >> 2 & 1]
+    return (flags[0][0] if flags else _MOST), flags, rest
 
 
 def check_given(who: str, flags: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:

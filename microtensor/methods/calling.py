@@ -18,22 +18,22 @@ SPELLINGS = {"axis": "dim", "keepdims": "keepdim"}
 
 def rename(error: Exception, who: str) -> None:
     """Let an error in the house's form, or Python's of arguments, begin with the name that was called."""
-    if not str(error).startswith(("detect_anomaly: ", "view: ")):  # which name what they mean
-        error.args = (re.sub(r"^(Tensor\.)?\w+(?=: |\(\) (got|missing|takes))", rf"\g<1>{who}", str(error)),)
+    named = r"^(?!detect_anomaly: |view: )(Tensor\.)?\w+(?=: |\(\) (got|missing|takes))"  # they are meant
+    error.args = (re.sub(named, rf"\g<1>{who}", str(error)),)
 
 
 def by_its_name(function: Function, name: str | None = None) -> Function:
     """The function, whose errors begin with its own name, also if another that it calls raised them."""
-    first, flags = flags_of(function)
+    first, flags, rest = flags_of(function)
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        if given and not SPELLINGS.keys().isdisjoint(given):
-            # beside a dim an axis stays one, so that Python refuses it
-            given = {n if SPELLINGS.get(n) in given else SPELLINGS.get(n, n): v for n, v in given.items()}
         try:
             if given or len(args) > first:
+                # beside a dim an axis stays one, so that Python refuses it
+                given = {n if SPELLINGS.get(n) in given else SPELLINGS.get(n, n): v for n, v in given.items()}
                 check_given(function.__name__, flags, args, given)
+                args += tuple([given.pop(n) for n in rest if n in given])  # a list, by its name
             return function(*args, **given)
         except (ValueError, TypeError, IndexError, RuntimeError) as error:
             rename(error, name or function.__name__)

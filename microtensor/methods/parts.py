@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
-@by_any_spelling("tile repeat")
+@by_any_spelling("tile repeat flip")
 class Parts:
     """split, chunk, repeat, roll, tril … of a tensor, as methods."""
 

@@ -37,17 +37,14 @@ class Products:
         """
         other = as_operand(other, self.dtype, "matmul")
         if self.ndim == 0 or other.ndim == 0:
-            raise ValueError(f"matmul: shapes {self.shape} and {other.shape}: a 0-d tensor is no matrix; use "
-                             f"*")  # fmt: skip
+            raise ValueError(f"matmul: shapes {self.shape} and {other.shape}, of which one is 0-d; use *")
         ends = self.shape[-1], other.shape[-2:][0]
         if 1 in (self.ndim, other.ndim) and ends[0] != ends[1]:
             given = f"{self.shape} and {other.shape}"
             raise ValueError(f"matmul: shapes {given} do not fit; make {ends[0]} and {ends[1]} equal")
         a = self.unsqueeze(0) if self.ndim == 1 else self
-        b = other.unsqueeze(1) if other.ndim == 1 else other
-        y: Tensor = ops.matmul(a, b)
-        if self.ndim == 1:
-            y = ops.reshape(y, shape=(*y.shape[:-2], y.shape[-1]))
+        y: Tensor = ops.matmul(a, other.unsqueeze(1) if other.ndim == 1 else other)
+        y = ops.reshape(y, shape=(*y.shape[:-2], y.shape[-1])) if self.ndim == 1 else y
         return ops.reshape(y, shape=y.shape[:-1]) if other.ndim == 1 else y
 
     def __matmul__(self: Any, other: Any) -> Tensor:

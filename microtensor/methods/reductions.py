@@ -99,9 +99,10 @@ class Reductions(Order):
         Raises: as `var`.
         Source: torch.std. Differs: the second derivative at equal elements is 0, as the first.
         """
-        variance = self.var(dim, unbiased, keepdim, correction=correction)
+        refuse_integers("std", self)
+        variance = self.double().var(dim, unbiased, keepdim, correction=correction)  # squares leave float32
         constant = variance == 0
-        return ops.where(constant, variance, ops.sqrt(ops.where(constant, 1.0, variance)))
+        return ops.where(constant, 0.0, ops.sqrt(ops.where(constant, 1.0, variance))).to(self.dtype)
 
     def norm(self: Any, p: Any = "fro", dim: Dim = None, keepdim: bool = False) -> Tensor:
         """(Σ |x|ᵖ)^(1/p), max |x| for p = ∞, how many are not 0 for p = 0; "fro" is p = 2.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from microtensor.tensor import Tensor
 
 
-@by_any_spelling("swapaxes nelement")
+@by_any_spelling("swapaxes nelement permute expand broadcast_to")
 class Shapes(Parts):
     """size, reshape, transpose, expand … of a tensor, as methods."""
 
@@ -110,14 +110,14 @@ class Shapes(Parts):
         """
         return ops.reshape(self, shape=as_shape("reshape", self, shape))
 
-    def view(self: Any, *shape: Any) -> Tensor:
+    def view(self: Any, *size: Any) -> Tensor:
         """As reshape, but an error where memory does not allow a view (use contiguous() first).
 
         Shapes: any → the given one, of as many elements
         Raises: RuntimeError where only a copy would do; for the shape as `reshape`.
         Source: torch.Tensor.view. Differs: takes no dtype.
         """
-        return self._view("view", shape)
+        return self._view("view", size)
 
     def _view(self: Any, who: str, shape: tuple[Any, ...]) -> Tensor:
         sizes = as_shape(who, self, shape)
@@ -259,7 +259,7 @@ class Shapes(Parts):
                                f"axes")  # fmt: skip
         return self.T
 
-    def expand(self: Any, *sizes: Any) -> Tensor:
+    def expand(self: Any, *size: Any) -> Tensor:
         """Axes of length 1 (and new leading ones) repeated without a copy; −1 keeps a length.
 
         Shapes: (..., 1, ...) → (..., N, ...), and more in front
@@ -267,7 +267,7 @@ class Shapes(Parts):
         no lengths.
         Source: torch.Tensor.expand. Differs: what lies repeated in memory cannot be written into.
         """
-        return self._expand("expand", sizes)
+        return self._expand("expand", size)
 
     def _expand(self: Any, who: str, sizes: tuple[Any, ...]) -> Tensor:
         want = as_sizes(who, sizes)
@@ -295,14 +295,14 @@ class Shapes(Parts):
         """
         return self.reshape(-1).contiguous()
 
-    def broadcast_to(self: Any, *shape: Any) -> Tensor:
+    def broadcast_to(self: Any, *size: Any) -> Tensor:
         """Broadcast to a shape, without a copy.
 
         Shapes: any → the given one
         Raises: as `expand`.
         Source: torch.broadcast_to.
         """
-        return self._expand("broadcast_to", shape)
+        return self._expand("broadcast_to", size)
 
     def view_as(self: Any, other: Tensor) -> Tensor:
         """view of the other's shape.
