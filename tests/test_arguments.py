@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "Parameter": (lambda: nn.Parameter(3), RuntimeError, r"Parameter: a tensor of shape \(\) is int64"),
     "ParameterList": (lambda: nn.ParameterList([3]), RuntimeError, r"\w+: a tensor of shape \(\) is int64"),
-    "lerp, cut": (lambda: IDS.lerp(IDS, 0.5), RuntimeError, "lerp: int64 would cut it to a whole number"),
+    "lerp, cut": (lambda: IDS.lerp(IDS, 0.5), RuntimeError, "lerp: a lerp of int64 would be cut"),
     "where": (lambda: X.where(MASK, "a"), TypeError, "where: 'a' is no number"),
     "where, None": (lambda: X.where(MASK, None), TypeError, "where: None is no number"),
     "where, list": (lambda: X.where(MASK, [1, 2, 3]), TypeError, r"where: \[1, 2, 3\] is no number"),

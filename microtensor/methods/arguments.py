@@ -209,7 +209,7 @@ def refuse_empty(who: str, tensor: Any, dim: Any) -> None:
 def refuse_integers(who: str, x: Any) -> None:
     """A mean of integers is none."""
     if not dtypes.floating(x.dtype):
-        raise RuntimeError(f"{who}: {x.dtype} would cut it to a whole number; make it floating with .float()")
+        raise RuntimeError(f"{who}: a {who} of {x.dtype} would be cut to {x.dtype}; use .float().{who}()")
 
 
 def refuse_two_dtypes(who: str, a: Any, b: Any) -> None:
